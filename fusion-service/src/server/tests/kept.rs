@@ -66,17 +66,17 @@ async fn who_begins_from_a_job_that_is_known_to_be_large_waits_for_its_memory_be
     let memory = &replica.server.calls.memory;
     let others = memory.share(CallClass::Resize);
     others.take(8 * SMALL).await.unwrap();
-    let begin = async || {
-        let (mut client, layout) = (replica.client().await, layout.clone());
-        let call = tokio::spawn(async move { soon(client.resize(full_resize("job", "1 1", &layout, 2))).await });
-        eventually("it waits for memory", || memory.waiting() == 1).await;
-        call
+    let begin = || {
+        let (mut client, layout) = (client.clone(), layout.clone());
+        tokio::spawn(async move { soon(client.resize(full_resize("job", "1 1", &layout, 2))).await })
     };
     // The caller may leave.
-    let leaves = begin().await;
+    let leaves = begin();
+    eventually("it waits for memory", || memory.waiting() == 1).await;
     leaves.abort();
     eventually("it has left", || memory.waiting() == 0).await;
-    let call = begin().await;
+    let call = begin();
+    eventually("the next one waits for it", || memory.waiting() == 1).await;
     // The only worker is free.
     submit(&mut client, "other", "1 1").await.unwrap();
     assert_eq!(memory.waiting(), 1);

@@ -62,7 +62,8 @@ pub(super) fn resources_ready(simulation: &JobSimulation) -> (String, String, St
 
 /// What is said of an object of the job that does not go.
 pub(super) fn does_not_go(child: Child) -> (String, String, String) {
-    let object = Owned::Child(child).of_job(JOB);
+    let owned = Owned::Child(child);
+    let object = owned.of_job(JOB);
     let message = format!("{object} is being deleted and does not go away: it has the finalizer {FINALIZER}");
     ("False".to_owned(), "Terminating".to_owned(), message)
 }

@@ -12,8 +12,9 @@ use crate::budget::{Budget, Cancellation, GiveWay, Limits};
 use crate::elements::Unchanged;
 use crate::error::Error;
 use crate::topology::{ChannelCount, Configuration, Generations, changes};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use streams_test_support::application::Sketch;
 
 /// Counts how often somebody asks whether the work should go on.
@@ -45,7 +46,7 @@ impl GiveWay for Growth {
     fn give_way(&self) {}
 
     fn grows(&self, before: u64, now: u64) {
-        self.0.lock().unwrap().push((before, now));
+        self.0.lock().push((before, now));
     }
 }
 
@@ -55,13 +56,13 @@ fn a_resize_says_how_large_the_new_job_is_going_to_be() {
     let budget = Budget { give_way: Some(Arc::<Growth>::clone(&growth)), ..Budget::default() };
     let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 2);
     let job = submit(&source(&sketch), &request(FusionOption::Legacy), &budget).unwrap();
-    assert!(growth.0.lock().unwrap().is_empty());
+    assert!(growth.0.lock().is_empty());
     let wide = resize(&job, &[("P".to_owned(), 100)], Policy::Sticky, &JobState::default(), &budget).unwrap();
     let (before, now) = (job.topology(), wide.topology());
     assert_eq!((before.operators.len(), now.operators.len()), (4, 102));
     let lengths = [(before.operators.len(), now.operators.len()), (before.connections.len(), now.connections.len())];
     let lengths = lengths.map(|(before, now)| (before as u64, now as u64));
-    assert_eq!(*growth.0.lock().unwrap(), lengths);
+    assert_eq!(*growth.0.lock(), lengths);
 }
 
 #[test]
