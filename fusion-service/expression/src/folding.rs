@@ -106,8 +106,9 @@ impl Folder {
         NodeId::before(self.nodes.len())
     }
 
-    /// Ends parentheses. They go if the tree in them is a literal, which it is whenever its value has one. Nobody looks at
-    /// the value for that: it may be a long text in many parentheses, whose steps do not count it (rule expression-3).
+    /// Ends parentheses. They go if the tree in them is a literal, which it is whenever its value has one. Nobody looks
+    /// at the value for that: it may be a long text in many parentheses, whose steps do not count it (rule
+    /// expression-3).
     fn group(&mut self, offset: u32) {
         let Some(inner) = self.trees.last() else { return };
         if let [Node { kind: Kind::Literal(_), offset: before }] = &mut self.nodes[inner.first..] {

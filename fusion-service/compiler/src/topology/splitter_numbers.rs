@@ -2,7 +2,7 @@
 //!
 //! A splitter is recognised by a connection that goes through it. A splitter without connections is recognised by its
 //! path from its port. A [`super::Numbering`] does not have that path: whoever knows nothing else gives such a splitter
-//! a new number. A layout has all numbers of its port besides (rule layout-2), so a job that is restored has them again.
+//! a new number. A layout has all numbers of its port besides (rule layout-2), so a restored job has them again.
 //!
 //! Knows: connections and the trees of splitters on a port. Must not know: how operators are recognised, which callers
 //! decide.
