@@ -176,10 +176,7 @@ async fn pes_that_their_job_has_left_behind_keep_the_service_until_they_are_gone
 /// Kubernetes would list pods beside the frontend, lead PEs to another host or to nobody, or others to the frontend.
 #[tokio::test]
 async fn what_others_add_to_its_selector_and_type_and_addresses_goes() {
-    let mut fixture = Fixture::with_job();
-    fixture.writes().await;
     let spec = |fixture: &Fixture| fixture.server.get::<Service>(&key()).unwrap().spec;
-    let before = spec(&fixture);
     for change in [
         json!({"selector": {"app": "mine"}}),
         json!({"type": "ExternalName", "externalName": "example.com"}),
@@ -187,6 +184,9 @@ async fn what_others_add_to_its_selector_and_type_and_addresses_goes() {
         json!({"internalTrafficPolicy": "Local"}),
         json!({"ports": [{"name": "mine", "port": 80}]}),
     ] {
+        let mut fixture = Fixture::with_job();
+        fixture.writes().await;
+        let before = spec(&fixture);
         let user = fixture.server.connect();
         let patch = json!({ "spec": change });
         user.merge::<Service>(Manager("user"), &key(), &patch).await.unwrap();
