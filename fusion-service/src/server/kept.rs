@@ -77,9 +77,9 @@ impl<J: Send + 'static> Kept<J> {
     }
 
     /// Takes memory of calls for it, if it is in no budget but that of its worker. The worker calls this before it goes
-    /// on to other work. `share` is that of a call that wants the job, `reserved` what it has taken for that before. If
-    /// it is too little it is given back; then this waits for memory, but not for long. A job that is larger than what
-    /// such a call may have takes all of that: it was accepted, so there must be a time for it.
+    /// on to other work. `share` is that of a call that wants the job, `reserved` what was taken for that before. If it is
+    /// too little, and the rest is not there, it is given back; then this waits for memory, but not for long. A job that
+    /// is larger than what such a call may have takes all of that: it was accepted, so there must be a time for it.
     ///
     /// # Errors
     ///
@@ -87,7 +87,11 @@ impl<J: Send + 'static> Kept<J> {
     pub(crate) async fn charge(&self, share: &Share, reserved: Option<Share>) -> Result<(), Denied> {
         let is_of_worker = matches!(*self.owner.lock(), Owner::Worker);
         let bytes = if is_of_worker { self.bytes.min(share.more()) } else { 0 };
-        let memory = match reserved.filter(|reserved| is_of_worker && reserved.bytes() >= bytes) {
+        let is_enough = |reserved: &Share| {
+            let lacks = bytes.saturating_sub(reserved.bytes());
+            is_of_worker && (lacks == 0 || reserved.take_if_spare(lacks).is_ok())
+        };
+        let memory = match reserved.filter(is_enough) {
             Some(reserved) => {
                 reserved.keep(bytes);
                 reserved
@@ -325,24 +329,35 @@ mod tests {
     async fn memory_that_was_taken_beforehand_is_that_of_the_job_if_it_is_enough_and_needed() {
         let memory = memory();
         let call = memory.share(CallClass::Resize);
-        let reserved = call.take_apart(60).await.unwrap();
+        let reserve = async |bytes| {
+            let share = call.empty();
+            share.take(bytes).await.unwrap();
+            Some(share)
+        };
+        let reserved = reserve(60).await;
         let (job, _freed, go) = large(50);
         // It is the call's own, even when others have more than there is.
         let others = memory.charge(CallClass::Render, ALL);
-        job.charge(&call, Some(reserved)).await.unwrap();
+        job.charge(&call, reserved).await.unwrap();
         assert_eq!(taken(&memory), ALL + 50);
         drop(others);
         // The job has some already.
-        let reserved = call.take_apart(20).await.unwrap();
-        job.charge(&call, Some(reserved)).await.unwrap();
+        let reserved = reserve(20).await;
+        job.charge(&call, reserved).await.unwrap();
         assert_eq!(taken(&memory), 50);
-        // It is too little.
-        let reserved = call.take_apart(10).await.unwrap();
-        let (other, _freed_too, go_too) = large(45);
-        other.charge(&call, Some(reserved)).await.unwrap();
-        assert_eq!(taken(&memory), 95);
+        // It is too little, and the rest is there.
+        let reserved = reserve(10).await;
+        let (other, _freed_too, go_too) = large(30);
+        other.charge(&call, reserved).await.unwrap();
+        assert_eq!(taken(&memory), 80);
+        // It is not there.
+        let reserved = reserve(5).await;
+        let (third, _freed_as_well, go_as_well) = large(30);
+        third.charge(&call, reserved).await.unwrap_err();
+        assert_eq!(taken(&memory), 80);
         go.send(()).unwrap();
         go_too.send(()).unwrap();
+        go_as_well.send(()).unwrap();
     }
 
     #[tokio::test]

@@ -99,6 +99,9 @@ impl<C: Compiler> Steps<C> {
             async move {
                 prior.adl.parsed = Some(steps.application(class, &budget, &prior.adl).await?);
                 let reserved = steps.reserve(class, &budget, prior.key).await?;
+                let of_work = budget.work.clone();
+                let reserves = |bytes| of_work.iter().for_each(|work| work.reserves(bytes));
+                reserves(reserved.as_ref().map_or(0, Share::bytes));
                 let (methods, admission) = (Arc::clone(&steps.methods), steps.admission.clone());
                 let (of_call, runtime) = (budget.clone(), Handle::current());
                 let work = move |budget: &Budget| {
@@ -116,24 +119,29 @@ impl<C: Compiler> Steps<C> {
                     })?;
                     Ok(job)
                 };
-                steps.admission.run(class, &budget, work).await
+                let restored = steps.admission.run(class, &budget, work).await;
+                reserves(0);
+                restored
             }
         };
         self.jobs.ride(prior.key, class, budget, restore).await
     }
 
-    /// Takes memory for a job before it is restored, if it is known that it was too large to be remembered. The call
-    /// waits for that in the line (rule service-32), without a worker.
+    /// Takes memory for a job before it is restored, if it is known that it was too large to be remembered: without it
+    /// the work would be in vain. The call waits for it like one that has nothing yet, without a worker. Long work may
+    /// wait for its worker for minutes, and takes nothing for so long.
     async fn reserve(&self, class: CallClass, budget: &CallBudget, key: JobKey) -> Result<Option<Share>, Failure> {
-        let Some(share) = &budget.memory else { return Ok(None) };
+        let Some(share) = budget.memory.as_ref().filter(|_| !class.is_long()) else { return Ok(None) };
         let Some(bytes) = self.methods.large_job(key) else { return Ok(None) };
+        let reserved = share.empty();
         tokio::select! {
             biased;
-            error = budget.ended() => Err(error.into()),
-            taken = share.take_apart(bytes.min(share.more())) => {
-                taken.map(Some).map_err(|denied| no_room(&self.admission, class, denied))
+            error = budget.ended() => return Err(error.into()),
+            taken = reserved.take(bytes.min(share.more())) => {
+                taken.map_err(|denied| no_room(&self.admission, class, denied))?;
             }
         }
+        Ok(Some(reserved))
     }
 
     /// The application of a call.

@@ -10,6 +10,7 @@
 
 use super::class::{CallClass, PerClass};
 use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ pub(crate) struct ShareOfWork {
     worked: Mutex<Worked>,
     /// Bytes of the job that it begins from, when that is there.
     base: OnceLock<u64>,
+    /// Memory that was taken for the job which it is about to restore.
+    reserved: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,7 +117,13 @@ impl Keeps {
 impl ShareOfWork {
     /// Of a call that has had nothing yet.
     pub(crate) fn new(load: &Arc<Workload>, class: CallClass) -> Self {
-        Self { load: Arc::clone(load), class, worked: Mutex::default(), base: OnceLock::new() }
+        Self {
+            load: Arc::clone(load),
+            class,
+            worked: Mutex::default(),
+            base: OnceLock::new(),
+            reserved: AtomicU64::new(0),
+        }
     }
 
     /// The call has got a worker `now`. While it waited, others had workers for short work, for `passed`. Returns how
@@ -141,6 +150,16 @@ impl ShareOfWork {
     /// Bytes of the job that the call begins from, if that is there.
     pub(crate) fn base(&self) -> Option<u64> {
         self.base.get().copied()
+    }
+
+    /// So much memory was taken for the job that the next step of the call restores; none for other steps.
+    pub(crate) fn reserves(&self, bytes: u64) {
+        self.reserved.store(bytes, Relaxed);
+    }
+
+    /// Memory that was taken for what its next step makes.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.load(Relaxed)
     }
 
     /// Until the result is dropped, the call waits for an answer that another one computes.

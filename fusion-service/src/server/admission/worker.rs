@@ -94,8 +94,10 @@ struct Turn {
     runtime: Handle,
     /// How long it has the worker before it makes way.
     first: Duration,
-    /// Bytes of the job that it begins from, if that is there.
+    /// Bytes of the job that it begins from, if that is there, or of the one that it restores, if that is known.
     base: Option<u64>,
+    /// Memory that was taken before for what it makes.
+    reserved: u64,
     /// Memory that it takes for what it has made while it stands aside.
     bytes_aside: AtomicU64,
     /// The thread that works. Others may help it, and leave when somebody needs their core.
@@ -127,10 +129,12 @@ impl Worker {
             CallClass::Render => LONG_RESIZE,
             CallClass::Submit | CallClass::DryRun => Duration::ZERO,
         };
-        let base = of_call.base();
-        let bytes_aside = AtomicU64::new(bytes_aside(&budget.limits, base, 1, 1));
+        let reserved = of_call.reserved();
+        // A job that is restored is about as large as what was taken for it.
+        let base = of_call.base().or(Some(reserved).filter(|bytes| *bytes > 0));
+        let bytes_aside = AtomicU64::new(bytes_aside(&budget.limits, base, reserved, 1, 1));
         let held = Mutex::new(Held { permit: Some(permit), keeps });
-        let turn = Turn { budget, runtime, first, base, bytes_aside, thread: OnceLock::new(), held };
+        let turn = Turn { budget, runtime, first, base, reserved, bytes_aside, thread: OnceLock::new(), held };
         Self { class, turn: Arc::new(turn), of_call }
     }
 
@@ -165,11 +169,12 @@ impl Drop for Worker {
 }
 
 /// What work that stands aside takes for what it has made: twice as much as the job that it begins from, and as much
-/// more as the new job has `now` of what that has `before`; and no more than a worker has.
-fn bytes_aside(limits: &Limits, base: Option<u64>, before: u64, now: u64) -> u64 {
+/// more as the new job has `now` of what that has `before`; and no more than a worker has. What was taken for that
+/// before counts.
+fn bytes_aside(limits: &Limits, base: Option<u64>, reserved: u64, before: u64, now: u64) -> u64 {
     let most = limits.aadl_bytes / WORKERS_PART;
     let of_base = |base: u64| base.saturating_mul(2).saturating_mul(now) / before.max(1);
-    base.map_or(most, |base| of_base(base).clamp(most / LEAST_PART, most))
+    base.map_or(most, |base| of_base(base).clamp(most / LEAST_PART, most)).saturating_sub(reserved)
 }
 
 impl Turn {
@@ -262,7 +267,8 @@ impl GiveWay for Turn {
     }
 
     fn grows(&self, before: u64, now: u64) {
-        self.bytes_aside.fetch_max(bytes_aside(&self.budget.limits, self.base, before, now), Relaxed);
+        let bytes = bytes_aside(&self.budget.limits, self.base, self.reserved, before, now);
+        self.bytes_aside.fetch_max(bytes, Relaxed);
     }
 }
 

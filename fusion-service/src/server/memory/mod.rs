@@ -327,18 +327,6 @@ impl Share {
         Ok(())
     }
 
-    /// Takes `more` bytes as [`Share::take`] does, into a share of their own: for something that the call is about to
-    /// have, and others may have longer.
-    ///
-    /// # Errors
-    ///
-    /// As for that.
-    pub(crate) async fn take_apart(&self, more: u64) -> Result<Self, Denied> {
-        self.take(more).await?;
-        self.bytes.fetch_sub(more, Relaxed);
-        Ok(Self { pool: Arc::clone(&self.pool), class: self.class, bytes: AtomicU64::new(more) })
-    }
-
     /// The ceiling under which it may take `more` bytes.
     ///
     /// # Errors

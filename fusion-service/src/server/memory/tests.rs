@@ -192,24 +192,6 @@ async fn nobody_waits_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_call_takes_for_something_that_it_is_about_to_have_it_waits_for_in_the_line() {
-    let memory = memory(64);
-    let first = with(&memory, Resize, 40).await.unwrap();
-    let call = memory.share(Resize);
-    call.take(LITTLE).await.unwrap();
-    let began = time::Instant::now();
-    assert_eq!(call.take_apart(30 * SMALL).await.err(), Some(Denied::Busy));
-    assert_eq!((began.elapsed(), call.bytes()), (LINE_WAIT, LITTLE));
-    drop(first);
-    let apart = call.take_apart(30 * SMALL).await.unwrap();
-    assert_eq!((call.bytes(), apart.bytes()), (LITTLE, 30 * SMALL));
-    drop(call);
-    assert_eq!(memory.taken().0, 30 * SMALL);
-    drop(apart);
-    assert_eq!(memory.taken().0, 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_place_is_kept_by_who_does_not_know_yet_how_much_it_needs() {
     let (memory, served) = (memory(64), Served::default());
     let first = with(&memory, Resize, 40).await.unwrap();

@@ -56,33 +56,21 @@ async fn a_job_that_no_cache_has_is_in_the_memory_of_the_calls_that_have_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_begins_from_a_job_that_is_known_to_be_large_waits_for_its_memory_before_it_is_restored() {
+async fn a_job_that_is_known_to_be_large_is_not_restored_without_memory_for_it() {
     let settings = Settings { memory_bytes: 16 * SMALL, cache_bytes: 2 * SMALL, workers: count(1), ..settings() };
     let replica = replica(settings).await;
     let mut client = replica.client().await;
     replica.gate.weigh(9 * SMALL);
     let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
     released(&replica).await;
-    let memory = &replica.server.calls.memory;
-    let others = memory.share(CallClass::Resize);
+    let others = replica.server.calls.memory.share(CallClass::Resize);
     others.take(8 * SMALL).await.unwrap();
-    let begin = || {
-        let (mut client, layout) = (client.clone(), layout.clone());
-        tokio::spawn(async move { soon(client.resize(full_resize("job", "1 1", &layout, 2))).await })
-    };
-    // The caller may leave.
-    let leaves = begin();
-    eventually("it waits for memory", || memory.waiting() == 1).await;
-    leaves.abort();
-    eventually("it has left", || memory.waiting() == 0).await;
-    let call = begin();
-    eventually("the next one waits for it", || memory.waiting() == 1).await;
-    // The only worker is free.
-    submit(&mut client, "other", "1 1").await.unwrap();
-    assert_eq!(memory.waiting(), 1);
+    let status = soon(client.resize(full_resize("job", "1 1", &layout, 2))).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.get_details_retry_info().is_some(), "{status}");
     assert!(!replica.gate.begun().contains(&"restore job".to_owned()), "{:?}", replica.gate.begun());
     drop(others);
-    soon(call).await.unwrap().unwrap();
+    soon(client.resize(full_resize("job", "1 1", &layout, 2))).await.unwrap();
     released(&replica).await;
 }
 

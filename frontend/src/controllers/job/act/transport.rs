@@ -57,16 +57,18 @@ impl<C: Cluster> Actor<'_, C> {
         let Some(existing) = existing else { return self.make_transport().await };
         // PEs read it as long as it is there, and need a certificate that is valid, whoever deletes it.
         ensure_controlled::<Secret>(&existing.metadata, Some(owner))?;
+        let is_immutable = existing.immutable == Some(true);
+        if is_immutable {
+            // One that is being deleted is made again when it is gone, with the authority that the copy keeps.
+            ensure_writable::<Secret>(&existing.metadata, Some(owner))?;
+        }
         let deleted = self.delete_secret(&names::transport_copy(&key.name)).await?;
         let (material, is_new) = self.current(secret::material(&existing))?;
-        let is_immutable = existing.immutable == Some(true);
         if !is_new && !is_immutable {
             return Ok(deleted);
         }
         let changed = secret::with(&existing, &key.name, owner, &material);
         if is_immutable {
-            // One that is being deleted is made again when it is gone.
-            ensure_writable::<Secret>(&existing.metadata, Some(owner))?;
             return self.make_transport_again(changed, &material).await;
         }
         tracing::info!(job = %key, "renewed the certificate");

@@ -93,8 +93,10 @@ fn add_secret(
     if let Some(Transport { days, sighting: Some(sighting), .. }) = transport
         && let Some((seen, is_good)) = sighting.secret.as_ref().zip(sighting.is_good(*days, now))
     {
-        let applied = if is_good { GOOD } else { "" }.to_owned();
-        if seen.is_only_immutable(*days, now) {
+        // One that cannot be written and does not go is only named: it is made again when it is gone.
+        let is_stuck = seen.immutable && seen.going.is_some();
+        let applied = if is_good || is_stuck { GOOD } else { "" }.to_owned();
+        if !is_stuck && seen.is_only_immutable(*days, now) {
             let difference = Difference { field: "immutable".to_owned(), ..Difference::default() };
             differences.insert(Owned::Child(Child::TransportSecret), difference);
         }

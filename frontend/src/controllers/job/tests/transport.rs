@@ -1,6 +1,6 @@
 //! The certificates of a job over its life.
 
-use super::in_the_way::{delete_and_keep, does_not_go, let_go, resources_ready};
+use super::in_the_way::{delete_and_keep, does_not_go, keep, let_go, resources_ready};
 use super::simulation::{JobSimulation, UserDeletion, key};
 use crate::controllers::job::decide::{Child, JobDecision};
 use k8s_openapi::api::core::v1::Secret;
@@ -113,6 +113,35 @@ fn a_certificate_is_renewed_although_somebody_has_deleted_the_secret_that_has_it
     simulation.settle();
     simulation.check_at_rest();
     assert_ne!(seen(&simulation).2, first.2, "it is made again");
+}
+
+/// The authority is in the copy until the Secret can be made again.
+#[test]
+fn an_immutable_secret_that_does_not_go_is_made_again_with_its_authority_once_it_has_gone() {
+    let mut simulation = secure();
+    let before = seen(&simulation);
+    let name = key().sibling(&names::transport_secret(&key().name));
+    edit_secret(&simulation, |secret| secret.immutable = Some(true));
+    keep::<Secret>(&simulation, &name);
+    let copy = key().sibling(&names::transport_copy(&key().name));
+    simulation.wait(61);
+    simulation.settle();
+    simulation.wait(61);
+    simulation.settle();
+    assert_eq!(resources_ready(&simulation), does_not_go(Child::TransportSecret));
+    assert!(simulation.server.get::<Secret>(&copy).is_some(), "it is deleted before it is needed");
+    let writes = simulation.leader.connection.writes();
+    simulation.wait(61);
+    simulation.settle();
+    assert_eq!(simulation.leader.connection.writes(), writes, "nothing can be done");
+    let_go::<Secret>(&simulation, &name);
+    simulation.wait(61);
+    simulation.settle();
+    simulation.check_at_rest();
+    let after = seen(&simulation);
+    assert!(after.0 == before.0 && after.2 != before.2, "{before:?} {after:?}");
+    assert!(!reasons(&simulation).contains("TransportAuthorityReplaced"));
+    assert!(simulation.server.get::<Secret>(&copy).is_none());
 }
 
 /// The schema refuses that an edit asks for it.

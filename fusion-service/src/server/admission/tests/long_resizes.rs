@@ -164,20 +164,22 @@ async fn a_resize_makes_way_for_no_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_stands_aside_has_memory_for_what_it_has_made_or_goes_on() {
-    // Bytes of the job that it begins from, if that is there; what that job has of something, and the new one; what it
-    // takes then.
+    // Bytes of the job that it begins from, if that is there, and what was taken for one that it restores; what the job
+    // that it begins from has of something, and the new one; what it takes then.
     let cases = [
-        (None, (1, 1), 100),
-        (Some(5), (1, 1), 25),
-        (Some(20), (1, 1), 40),
-        (Some(70), (1, 1), 100),
-        (Some(5), (3, 2), 25),
-        (Some(5), (2, 9), 45),
-        (Some(5), (0, 3), 30),
-        (Some(5), (1, 100_000), 100),
-        (Some(20), (3, 2), 40),
+        (None, 0, (1, 1), 100),
+        (Some(5), 0, (1, 1), 25),
+        (Some(20), 0, (1, 1), 40),
+        (Some(70), 0, (1, 1), 100),
+        (Some(5), 0, (3, 2), 25),
+        (Some(5), 0, (2, 9), 45),
+        (Some(5), 0, (0, 3), 30),
+        (Some(5), 0, (1, 100_000), 100),
+        (Some(20), 0, (3, 2), 40),
+        (None, 30, (1, 1), 30),
+        (None, 70, (1, 1), 30),
     ];
-    for (base, (before, now), takes) in cases {
+    for (base, reserved, (before, now), takes) in cases {
         let memory = Memory::new(100, Arc::new(Metrics::new()));
         let admission = admission(1, 100);
         let end = Arc::new(AtomicBool::new(false));
@@ -187,6 +189,7 @@ async fn who_stands_aside_has_memory_for_what_it_has_made_or_goes_on() {
         if let Some(base) = base {
             budget.work.as_ref().unwrap().begins_from(base);
         }
+        budget.work.as_ref().unwrap().reserves(reserved);
         let has_told = Arc::new(AtomicBool::new(false));
         let (told, ended) = (Arc::clone(&has_told), Arc::clone(&end));
         let work = move |budget: &Budget| {
