@@ -313,7 +313,8 @@ pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)])
 
 /// Of copies with one name, gives the first in the fresh order the lowest of their numbers, and so on. A layout has
 /// names and numbers, and not which copy has which. So whoever restores the job from it finds the same, but copies may
-/// exchange their numbers (rule expansion-25). `copies` have their fresh numbers, `map` has those that differ from them.
+/// exchange their numbers (rule expansion-25). `copies` have their fresh numbers; `map` has those that differ from
+/// them.
 fn sort_numbers_of_one_name(mut copies: Vec<(&str, u64)>, map: &mut BTreeMap<u64, u64>) {
     copies.sort_unstable();
     for same in copies.chunk_by(|(a, _), (b, _)| a == b).filter(|same| same.len() > 1) {
