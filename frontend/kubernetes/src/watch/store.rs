@@ -5,11 +5,12 @@
 //!
 //! Knows: names, groups, packed objects. Must not know: watches, who hears of a change.
 //!
-//! Invariants: an object is in those groups that the indexes say of its last state; one name has one object.
+//! Invariants: an object is in those groups that the indexes say of its last state; one name has one object; what is
+//! told of an object never takes it back to an earlier state, only a list does.
 
 use super::kept::Kept;
 use super::packed::Packer;
-use super::{Index, Mirrored};
+use super::{Index, Mirrored, version};
 use crate::Key;
 use kube::core::ObjectMeta;
 use std::collections::hash_map::RandomState;
@@ -43,6 +44,8 @@ type Groups = Vec<Option<Arc<str>>>;
 struct Entry<K> {
     /// Stands for all by which others find the object.
     relations: u64,
+    /// Compared with each state that arrives, which would have to unpack the object otherwise.
+    version: u64,
     object: Kept<K>,
 }
 
@@ -69,8 +72,8 @@ impl<K: Mirrored> Store<K> {
     /// What the mirror would keep of an object. It takes a while.
     pub(super) fn arrival(indexes: &[Index<K>], packer: Option<&Packer>, object: Arc<K>) -> Arrival<K> {
         let (key, groups) = (Key::of(&*object), groups(indexes, &object));
-        let relations = relations(&groups, object.meta());
-        Arrival { key, groups, entry: Entry { relations, object: Kept::new(object, packer) } }
+        let (relations, version) = (relations(&groups, object.meta()), version(object.meta()));
+        Arrival { key, groups, entry: Entry { relations, version, object: Kept::new(object, packer) } }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -118,8 +121,20 @@ impl<K: Mirrored> Store<K> {
         members.flat_map(|members| of_group(members, &group.namespace, &group.name))
     }
 
-    /// Adds or replaces an object. Another one of its name goes, and this one is new.
+    /// Adds or replaces an object. Another one of its name goes, and this one is new. An earlier state of the one that
+    /// is there is left out: what was done since would look like something that nobody wants (rule call-5).
     pub(super) fn apply(&mut self, arrival: Arrival<K>) -> Vec<Replacement<K>> {
+        if self.is_earlier(&arrival) { Vec::new() } else { self.put(arrival) }
+    }
+
+    /// Versions that are no numbers cannot be compared.
+    fn is_earlier(&self, Arrival { key, entry, .. }: &Arrival<K>) -> bool {
+        let known = self.objects.get(key).filter(|known| 0 < entry.version && entry.version < known.version);
+        let uids = known.and_then(|known| uids(&known.object, &entry.object));
+        uids.is_some_and(|(known, arrived)| known == arrived)
+    }
+
+    fn put(&mut self, arrival: Arrival<K>) -> Vec<Replacement<K>> {
         let Arrival { key, groups, entry } = arrival;
         // What is the same stays as it is: others may keep it, too.
         if self.objects.get(&key).is_some_and(|known| known.object.is_same(&entry.object)) {
@@ -154,7 +169,8 @@ impl<K: Mirrored> Store<K> {
         vec![Replacement { before: Some(object), after: None, is_in_place: false }]
     }
 
-    /// Replaces all objects (of a namespace) by a list; an unreadable one stays as it is.
+    /// Replaces all objects (of a namespace) by a list, whatever versions it has: the API server may have been put back
+    /// to an earlier state. An unreadable one stays as it is.
     pub(super) fn replace(
         &mut self,
         namespace: Option<&str>,
@@ -170,7 +186,7 @@ impl<K: Mirrored> Store<K> {
         let in_scope = |key: &Key| namespace.is_none_or(|namespace| &*key.namespace == namespace);
         let gone: Vec<Key> = self.objects.keys().filter(|key| in_scope(key) && !kept.contains(key)).cloned().collect();
         let mut changes: Vec<_> = gone.iter().flat_map(|key| self.delete(key)).collect();
-        changes.extend(listed.into_iter().flatten().flat_map(|arrival| self.apply(arrival)));
+        changes.extend(listed.into_iter().flatten().flat_map(|arrival| self.put(arrival)));
         changes
     }
 
@@ -208,8 +224,13 @@ fn groups<K>(indexes: &[Index<K>], object: &K) -> Groups {
 
 /// Whether these are not two states of one object.
 fn are_two<K: Mirrored>(before: &Kept<K>, after: &Kept<K>) -> bool {
+    uids(before, after).is_some_and(|(before, after)| before != after)
+}
+
+/// The uids of two states, if both have one.
+fn uids<K: Mirrored>(one: &Kept<K>, other: &Kept<K>) -> Option<(String, String)> {
     let uid = |kept: &Kept<K>| kept.metadata().and_then(|meta| meta.uid);
-    uid(before).zip(uid(after)).is_some_and(|(before, after)| before != after)
+    uid(one).zip(uid(other))
 }
 
 /// The object, groups, labels, owners, and the spec by its generation. Two states with the same number have the same:
@@ -338,6 +359,52 @@ mod tests {
             assert_eq!(told, expected, "{before:?} {after:?}");
             let group = store.of_group("job", &Key::new("n", "x"));
             assert_eq!((store.len(), group.len()), (1, 1), "{before:?} {after:?}");
+        }
+    }
+
+    #[test]
+    fn an_earlier_state_of_an_object_is_left_out_unless_a_list_has_it() {
+        let state = |uid: Option<&str>, version: Option<&str>, job: &str| {
+            let mut object = service("a", job, job);
+            (object.metadata.uid, object.metadata.resource_version) =
+                (uid.map(str::to_owned), version.map(str::to_owned));
+            object
+        };
+        // uid and version that are told after uid 1 in version 20 -> changes that are told
+        let table = [
+            (Some("1"), Some("19"), 0),
+            (Some("1"), Some("3"), 0),
+            (Some("1"), Some("100"), 1),
+            // They cannot be compared.
+            (Some("1"), Some("x"), 1),
+            (Some("1"), None, 1),
+            (None, Some("19"), 1),
+            (Some("2"), Some("19"), 2),
+        ];
+        for packer in [Some(Packer::default()), None] {
+            for (uid, version, expected) in table {
+                let arrival = |object: Service| Store::arrival(&INDEXES, packer.as_ref(), Arc::new(object));
+                let mut store = Store::new(&INDEXES);
+                store.apply(arrival(state(Some("1"), Some("20"), "x")));
+                let told = store.apply(arrival(state(uid, version, "y"))).len();
+                let groups = ["x", "y"].map(|job| store.of_group("job", &Key::new("n", job)).len());
+                let shown = store.get(&Key::new("n", "a")).and_then(|kept| kept.metadata()).unwrap();
+                let shown_version = if expected == 0 { Some("20") } else { version };
+                assert_eq!(
+                    (told, groups, shown.resource_version.as_deref()),
+                    (expected, [usize::from(expected == 0), usize::from(expected > 0)], shown_version),
+                    "{uid:?} {version:?}"
+                );
+                // Once it is gone there is nothing to compare with.
+                store.delete(&Key::new("n", "a"));
+                assert_eq!(store.apply(arrival(state(uid, version, "y"))).len(), 1, "{uid:?} {version:?}");
+                let mut store = Store::new(&INDEXES);
+                store.apply(arrival(state(Some("1"), Some("20"), "x")));
+                store.replace(None, vec![Ok(arrival(state(uid, version, "y")))]);
+                let shown = store.get(&Key::new("n", "a")).and_then(|kept| kept.metadata()).unwrap();
+                assert_eq!(shown.resource_version.as_deref(), version, "{uid:?} {version:?}: a list");
+                assert_eq!(store.of_group("job", &Key::new("n", "x")).len(), 0, "{uid:?} {version:?}: a list");
+            }
         }
     }
 

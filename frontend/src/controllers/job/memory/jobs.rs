@@ -106,7 +106,10 @@ impl Memory {
         // As the mirror has it, without what may be large.
         trim::job(&mut job);
         let uid = job.metadata.uid.clone().unwrap_or_default();
-        self.with(key, &uid, |entry| entry.latest = Some(Arc::new(job)));
+        self.with(key, &uid, |entry| {
+            entry.saw(version(&job.metadata));
+            entry.latest = Some(Arc::new(job));
+        });
     }
 
     /// Lets the plans of jobs go that rest; the caches do so by themselves only while they are used.
@@ -177,6 +180,22 @@ mod tests {
         assert_eq!(latest(job("a", "11")), "11");
         memory.wrote(&key, job("a", "20"));
         assert_eq!(latest(job("b", "3")), "3", "another job of the same name");
+    }
+
+    #[test]
+    fn what_is_older_than_what_was_looked_at_or_written_is_behind() {
+        let (memory, key) = (memory(), Key::new("n", "flow"));
+        let is_behind = |version: u64| memory.find(&key, "a", |entry| entry.is_behind(version)).unwrap();
+        let behind = |versions: [u64; 4]| versions.map(is_behind);
+        memory.wrote(&key, job("a", "10"));
+        // The mirror has shown it.
+        memory.latest(&key, Arc::new(job("a", "10")));
+        assert_eq!(behind([0, 9, 10, 11]), [false, true, false, false]);
+        memory.find(&key, "a", |entry| entry.saw(12));
+        assert_eq!(behind([0, 11, 12, 13]), [false, true, false, false]);
+        // The API server was put back, and says so.
+        memory.wrote(&key, job("a", "7"));
+        assert_eq!(behind([0, 6, 7, 12]), [false, true, false, false]);
     }
 
     #[test]

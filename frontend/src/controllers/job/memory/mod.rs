@@ -66,6 +66,8 @@ pub(crate) struct Entry {
     pub(crate) failures: BTreeMap<TaskKind, Failures>,
     /// The job as the API server answered the last write; the mirror may be older.
     latest: Option<Arc<Job>>,
+    /// The version of the job that was looked at, or written, last.
+    seen: u64,
     /// Generations that were read, or compiled.
     pub(crate) plans: PlansOfJob,
     /// The spec with the options in force, and the `metadata.generation` of the job that it follows from; only while
@@ -165,6 +167,7 @@ impl Entry {
             cancel: BTreeMap::new(),
             failures: BTreeMap::new(),
             latest: None,
+            seen: 0,
             plans,
             in_force: None,
             entry_warnings: None,

@@ -26,6 +26,17 @@ impl Entry {
         self.unanswered.map(|(_, until)| until)
     }
 
+    /// The job is looked at in this version.
+    pub(crate) fn saw(&mut self, version: u64) {
+        self.seen = version;
+    }
+
+    /// Whether this version of the job is older than the one that was looked at, or written, last (rule call-28). A
+    /// version that is no number cannot be compared.
+    pub(crate) fn is_behind(&self, version: u64) -> bool {
+        0 < version && version < self.seen
+    }
+
     /// The API server has said how the job is.
     pub(crate) fn was_answered(&mut self) {
         self.unanswered = None;

@@ -148,16 +148,20 @@ fn in_the_way_of<C>(
 }
 
 /// The job as it is seen; or as the API server has it, once a write that was not answered cannot have its effect any
-/// more and is not seen.
+/// more and is not seen, or if what is seen is older than what was looked at or written before (rule call-28).
 async fn answered<C: Cluster>(reconciler: &JobReconciler<C>, key: &Key, job: Arc<Job>) -> Result<Arc<Job>, Error> {
     let uid = job.metadata.uid.clone().unwrap_or_default();
     let seen = version(&job.metadata);
-    let until = reconciler.memory.find(key, &uid, |entry| entry.unanswered_until(seen)).flatten();
-    if until.is_none_or(|until| reconciler.cluster.now() < until) {
+    let known = reconciler.memory.find(key, &uid, |entry| (entry.unanswered_until(seen), entry.is_behind(seen)));
+    let (until, is_behind) = known.unwrap_or_default();
+    let is_over = until.is_some_and(|until| reconciler.cluster.now() >= until);
+    if !is_over && !is_behind {
         return Ok(job);
     }
     let asked = Priority::Awaited.of(reconciler.cluster.get::<Job>(key)).await?;
-    reconciler.memory.find(key, &uid, Entry::was_answered);
+    if is_over {
+        reconciler.memory.find(key, &uid, Entry::was_answered);
+    }
     // One that is gone, or made again, is shown soon.
     if let Some(asked) = asked.filter(|asked| asked.metadata.uid == job.metadata.uid) {
         reconciler.memory.wrote(key, asked);

@@ -54,6 +54,7 @@ pub(super) fn remembered<C>(
     let next = next_generation(status);
     let proposal = status.proposal.as_ref().map(|proposal| &proposal.plan);
     reconciler.memory.with(key, snapshot.uid(), |entry| {
+        entry.saw(version(&job.metadata));
         add_what_is_not_shown(entry, objects, now);
         let inherited = entry.inherited.get_or_insert_with(|| is_settled.then(|| state.clone()));
         if inherited.as_ref().is_some_and(|inherited| *inherited != state) {

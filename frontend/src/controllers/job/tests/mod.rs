@@ -12,6 +12,7 @@
 //! * [`early_texts`] — texts that are written while their plan is stored; [`newest_texts`]: PEs that go on with older
 //!   ones;
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
+//! * [`older_states`] — states of the job that are shown again when they have been replaced;
 //! * [`drift`] — what others change of objects; [`applied_hashes`]: of the annotation that says what was applied;
 //!   [`spoilt_texts`]: of texts and chunks, again and again;
 //! * [`refused_options`] — options that are refused while the job runs;
@@ -42,6 +43,7 @@ mod memories;
 mod missing_bundles;
 mod newest_texts;
 mod numbers;
+mod older_states;
 mod orphans;
 mod outdated;
 mod refused_options;
