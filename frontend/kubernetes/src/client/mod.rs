@@ -5,7 +5,8 @@
 //!    when the caller stops waiting; of writes, asks for no warnings, which nobody would read;
 //! 2. *retry* (tower): 429, 500, 503, 504, time-outs and broken connections, with jittered exponential back-off,
 //!    honouring `Retry-After`, never past the deadline. Everything else, 409 above all, goes to the caller, who must
-//!    read again. Who has others behind it asks for one try ([`tried_once`]);
+//!    read again. Who has others behind it asks for one try ([`tried_once`]); who must know which try was answered
+//!    makes each by itself ([`single_try`]);
 //! 3. *attempt*: one try with a time-out that includes reading the answer; counts it, and shows it in the trace that it
 //!    is made for;
 //! 4. kube's client with its own retry switched off, because it would multiply ours and knows no deadline.
@@ -28,7 +29,7 @@ mod url;
 
 use self::attempt::AttemptLayer;
 use self::retries::Retries;
-pub(crate) use self::retries::retry_after;
+pub(crate) use self::retries::{retry_after, single_try, tried_once};
 pub(crate) use self::url::is_watch;
 use crate::metrics::Metrics;
 use axum::body::{Body as AnyBody, HttpBody};
@@ -37,10 +38,8 @@ use http::{Method, Request, Response, Uri};
 use kube::client::{Body, ClientBuilder, DynBody};
 use kube::{Client, Config};
 use parking_lot::Mutex;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task_local;
 use tokio::time::Instant;
 use tower::buffer::BufferLayer;
 use tower::filter::FilterLayer;
@@ -48,20 +47,6 @@ use tower::layer::util::Identity;
 use tower::retry::RetryLayer;
 use tower::util::BoxService;
 use tower::{BoxError, Layer, Service};
-
-task_local! {
-    static TRIED_ONCE: ();
-}
-
-/// Makes calls that are not tried again if they fail by themselves (`End` of the gate), or if there are too many.
-pub(crate) async fn tried_once<F: Future>(calls: F) -> F::Output {
-    TRIED_ONCE.scope((), calls).await
-}
-
-/// Whether the call that is being made is such a one.
-fn is_tried_once() -> bool {
-    TRIED_ONCE.try_with(|()| ()).is_ok()
-}
 
 /// Objects of a page of a list. An object has up to 1.5 MiB, and its author may make as many as etcd takes: a page of
 /// the largest is read within the time and the bytes that one call has (rule call-1).
@@ -159,7 +144,7 @@ impl Before {
 struct Final;
 
 /// Puts the layers around a service, which may be kube's or a test's.
-fn stack<S, B>(builder: ClientBuilder<S>, options: CallOptions, metrics: &Metrics) -> Client
+pub(crate) fn stack<S, B>(builder: ClientBuilder<S>, options: CallOptions, metrics: &Metrics) -> Client
 where
     S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
     S::Future: Send + 'static,
@@ -324,6 +309,15 @@ mod tests {
         for (tries, status, count) in table {
             let (actual_status, actual_count, _) = tried_once(call(tries)).await;
             assert_eq!((actual_status, actual_count), (status, count), "{tries:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_try_is_never_made_again() {
+        use Try::*;
+        for first in [Answer(429), Answer(500), Answer(503), Answer(504), RetryAfter(429, 1), Hang, BreakOff] {
+            let (_, tries_made, _) = single_try(call(&[first, Answer(201)])).await;
+            assert_eq!(tries_made, 1, "{first:?}");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::ends::{TimedOut, end, is_in_vain, is_too_many};
 use super::url::named;
-use super::{Before, CallOptions, Deadline, Retry, is_tried_once};
+use super::{Before, CallOptions, Deadline, Retry};
 use crate::gate::{self, End};
 use crate::metrics::{AnswerLabels, Metrics};
 use crate::stopwatch;
@@ -13,10 +13,38 @@ use futures::future::BoxFuture;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Request, Response};
 use kube::client::Body;
+use std::future::Future;
 use std::time::Duration;
+use tokio::task_local;
 use tokio::time::{Instant, sleep};
 use tower::BoxError;
 use tower::retry::Policy;
+
+task_local! {
+    static TRIED_ONCE: ();
+    static SINGLE_TRY: ();
+}
+
+/// Makes calls that are not tried again if they fail by themselves ([`End`]), or if there are too many.
+pub(crate) async fn tried_once<F: Future>(calls: F) -> F::Output {
+    TRIED_ONCE.scope((), calls).await
+}
+
+/// Whether the call that is being made is such a one.
+fn is_tried_once() -> bool {
+    TRIED_ONCE.try_with(|()| ()).is_ok()
+}
+
+/// Makes calls of which none is tried again: what an answer says holds for the try that was made just now, and who
+/// waits for it decides when to try again.
+pub(crate) async fn single_try<F: Future>(calls: F) -> F::Output {
+    SINGLE_TRY.scope((), calls).await
+}
+
+/// Whether the call that is being made is such a one.
+fn is_single_try() -> bool {
+    SINGLE_TRY.try_with(|()| ()).is_ok()
+}
 
 /// The policy of one call. Cloned for each.
 #[derive(Clone)]
@@ -54,7 +82,7 @@ impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
     ) -> Option<Self::Future> {
         // Only watches have none.
         let deadline = Deadline::of(request)?;
-        if !is_in_vain(result) {
+        if !is_in_vain(result) || is_single_try() {
             return None;
         }
         let is_by_itself = end(result) == End::FailedByItself;

@@ -65,6 +65,43 @@ impl SeenLease {
     }
 }
 
+/// The tries of one renewal, each of which may be stored although its answer was lost.
+#[derive(Debug, Default)]
+pub(super) struct SentRenewals {
+    sent: Vec<(LeaseSpec, Instant)>,
+}
+
+impl SentRenewals {
+    /// The Lease after the try that is sent now, or later. No state before it, and no other try, is the same: it shows
+    /// which try is stored, whatever the clock says.
+    pub(super) fn next(
+        &mut self,
+        before: Option<&LeaseSpec>,
+        options: &LeaseOptions,
+        now: Timestamp,
+        sent_at: Instant,
+    ) -> LeaseSpec {
+        let mut now = in_microseconds(now, 0);
+        let mut spec = renewed(before, options, now);
+        while before == Some(&spec) || self.sent.iter().any(|(sent, _)| *sent == spec) {
+            now = in_microseconds(now, 1);
+            spec = renewed(before, options, now);
+        }
+        self.sent.push((spec.clone(), sent_at));
+        spec
+    }
+
+    /// When the try was sent that has made this state of the Lease, if one has. Others wait from then, or later.
+    pub(super) fn sent_at(&self, stored: Option<&LeaseSpec>) -> Option<Instant> {
+        self.sent.iter().find(|(sent, _)| stored == Some(sent)).map(|(_, sent_at)| *sent_at)
+    }
+}
+
+/// So many microseconds after this time, which is stored like that: an API server keeps no more digits.
+fn in_microseconds(time: Timestamp, later: i64) -> Timestamp {
+    Timestamp::from_microsecond(time.as_microsecond().saturating_add(later)).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
 /// The Lease after this replica has renewed it.
 pub(super) fn renewed(before: Option<&LeaseSpec>, options: &LeaseOptions, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
@@ -151,6 +188,29 @@ mod tests {
         }
         // Another process of the same name has tried.
         assert_eq!(SeenLease::default().claim(Some(&numbered("me", 5)), &options(), Instant::now()), Claim::Take);
+    }
+
+    #[test]
+    fn what_is_stored_shows_which_try_of_a_renewal_it_was() {
+        let (start, at) = (Instant::now(), |microsecond| Timestamp::from_microsecond(microsecond).unwrap());
+        let before = renewed(None, &options(), at(7));
+        let mut tries = SentRenewals::default();
+        // Of a clock that stands still, and one that is set back. Not all of what it shows is stored.
+        let clock = [at(7), at(7), Timestamp::from_nanosecond(9_999).unwrap(), at(7)];
+        let mut sent = Vec::new();
+        for (seconds, now) in (1..).zip(clock) {
+            let sent_at = start + Duration::from_secs(seconds);
+            sent.push((tries.next(Some(&before), &options(), now, sent_at), sent_at));
+        }
+        for (spec, sent_at) in &sent {
+            let stored: LeaseSpec = serde_json::from_str(&serde_json::to_string(spec).unwrap()).unwrap();
+            assert_eq!(tries.sent_at(Some(&stored)), Some(*sent_at), "{sent:?}");
+        }
+        let other_term = LeaseSpec { lease_transitions: Some(1), ..sent[0].0.clone() };
+        let other_holder = LeaseSpec { holder_identity: Some("other".to_owned()), ..sent[0].0.clone() };
+        for spec in [None, Some(&before), Some(&other_term), Some(&other_holder)] {
+            assert_eq!(tries.sent_at(spec), None, "{spec:?}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! Knows: a Lease, clocks of this machine. Must not know: what the leader does, nor what its last words say.
 //!
 //! Invariants: while [`Term::lasts`] no other replica leads that follows the same rules. No write of the Lease replaces
-//! one that was not seen.
+//! one that was not seen. A term counts from when a write was sent that is stored, or earlier.
 
 mod last_words;
 mod lease;
@@ -23,8 +23,9 @@ mod term;
 mod tests;
 
 pub use self::last_words::{LINGER, LastWords, Released};
-use self::lease::{Claim, SeenLease};
+use self::lease::{Claim, SeenLease, SentRenewals};
 pub use self::term::Term;
+use super::client::single_try;
 use super::error::{absent, is_already_exists, is_conflict, is_not_found, with_causes};
 use crate::metrics::Metrics;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -78,6 +79,11 @@ impl LeaseOptions {
             ));
         }
         Ok(())
+    }
+
+    /// From a renewal that failed to the next try: there is time for many of them until leadership is lost.
+    fn pause(&self) -> Duration {
+        self.renew_interval / 4
     }
 }
 
@@ -224,64 +230,73 @@ impl Leader {
         }
     }
 
-    /// Tries until it succeeds, or somebody else has the Lease.
+    /// Tries until it succeeds, or somebody else has the Lease. Each try is made once and counts for itself, from when
+    /// it was sent: a success says that this very try is stored, or what is read says which one is.
     async fn renew(&mut self) -> Result<(), Lost> {
+        let mut tries = SentRenewals::default();
         let mut has_conflicted = false;
         loop {
             let sent_at = Instant::now();
-            let mut renewed = self.lease.clone();
-            renewed.spec = Some(lease::renewed(renewed.spec.as_ref(), &self.options, Timestamp::now()));
-            match self.api.replace(&self.options.name, &PostParams::default(), &renewed).await {
-                Ok(mut lease) => {
-                    if let LastWords::Awaited { .. } = self.term.last_words() {
-                        if let Some(words) = last_words::said(&lease) {
-                            // They were not there when the renewal before was sent, which has replaced a Lease without.
-                            self.term.hear(LastWords::Said { words, not_before: self.renewed_at });
-                            last_words::remove(&mut lease);
-                        } else if !last_words::are_promised(&lease) {
-                            self.term.hear(LastWords::None);
-                        }
-                    }
-                    self.lease = lease;
-                    self.renewed_at = sent_at;
-                    self.term.renewed(sent_at + self.options.renew_deadline);
+            let spec = tries.next(self.lease.spec.as_ref(), &self.options, Timestamp::now(), sent_at);
+            let sent = Lease { spec: Some(spec), ..self.lease.clone() };
+            let error = match single_try(self.api.replace(&self.options.name, &PostParams::default(), &sent)).await {
+                Ok(lease) => {
+                    self.note_renewal(lease, sent_at);
                     return Ok(());
                 }
-                // Somebody wrote it: perhaps this replica, in a try whose answer was lost. Or it was deleted, and then
-                // others take it at once. If what was read just now is no good, either, it is not the version that is
-                // in the way.
-                Err(error) if is_conflict(&error) || is_not_found(&error) => {
-                    if std::mem::replace(&mut has_conflicted, true) {
-                        tracing::warn!(error = with_causes(&error), "the lease was not renewed; will try again");
-                        sleep(self.options.renew_interval).await;
-                    }
-                    self.read_again().await?;
-                }
-                Err(error) => {
-                    tracing::warn!(error = with_causes(&error), "the lease was not renewed; will try again");
-                    sleep(self.options.renew_interval).await;
-                }
+                Err(error) => error,
+            };
+            // Somebody wrote it: perhaps this replica, in a try whose answer was lost. Or it was deleted, and then
+            // others take it at once. If what was read just now is no good, either, it is not the version that is
+            // in the way.
+            let is_outdated = is_conflict(&error) || is_not_found(&error);
+            if !is_outdated || std::mem::replace(&mut has_conflicted, true) {
+                tracing::warn!(error = with_causes(&error), "the lease was not renewed; will try again");
+                sleep(self.options.pause()).await;
+            }
+            // After every failure, not only after a conflict: the answers that would say so may be lost as well.
+            if self.read_again(&tries).await? {
+                return Ok(());
             }
         }
     }
 
-    async fn read_again(&mut self) -> Result<(), Lost> {
-        match absent(self.api.get(&self.options.name).await) {
-            Ok(Some(lease)) => {
-                let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
-                if holder != self.options.identity {
-                    return Err(Lost::To(holder));
-                }
-                self.lease = lease;
-                Ok(())
-            }
-            Ok(None) => Err(Lost::To("nobody".to_owned())),
-            Err(error) => {
-                tracing::warn!(error = with_causes(&error), "the lease cannot be read; will try again");
-                sleep(self.options.renew_interval).await;
-                Ok(())
+    /// The try that was sent then has renewed the Lease, which is now like this.
+    fn note_renewal(&mut self, mut lease: Lease, sent_at: Instant) {
+        if let LastWords::Awaited { .. } = self.term.last_words() {
+            if let Some(words) = last_words::said(&lease) {
+                // They were not there when the renewal before was sent, which has replaced a Lease without.
+                self.term.hear(LastWords::Said { words, not_before: self.renewed_at });
+                last_words::remove(&mut lease);
+            } else if !last_words::are_promised(&lease) {
+                self.term.hear(LastWords::None);
             }
         }
+        self.lease = lease;
+        self.renewed_at = sent_at;
+        self.term.renewed(sent_at + self.options.renew_deadline);
+    }
+
+    /// Reads what the next try replaces. Whether one of these tries is stored: then the Lease is renewed.
+    async fn read_again(&mut self, tries: &SentRenewals) -> Result<bool, Lost> {
+        let lease = match absent(single_try(self.api.get(&self.options.name)).await) {
+            Ok(Some(lease)) => lease,
+            Ok(None) => return Err(Lost::To("nobody".to_owned())),
+            Err(error) => {
+                tracing::warn!(error = with_causes(&error), "the lease cannot be read; will try again");
+                return Ok(false);
+            }
+        };
+        if let Some(sent_at) = tries.sent_at(lease.spec.as_ref()) {
+            self.note_renewal(lease, sent_at);
+            return Ok(true);
+        }
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+        if holder != self.options.identity {
+            return Err(Lost::To(holder));
+        }
+        self.lease = lease;
+        Ok(false)
     }
 
     async fn release(mut self) -> Option<Released> {

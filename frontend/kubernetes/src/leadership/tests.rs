@@ -1,9 +1,10 @@
 //! Who leads, how long, and what one leader says to the next, with API servers that are slow or refuse.
 
 use super::*;
+use crate::client::{CallOptions, stack};
 use axum::body::Body;
 use http::{Method, Request, Response};
-use kube::client::Body as Sent;
+use kube::client::{Body as Sent, ClientBuilder};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +58,7 @@ async fn held_with(answer: (u16, &'static str), writes: usize, is_gone: bool) ->
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_read_again_at_once_and_more_of_them_after_a_pause() {
     // writes that conflict -> seconds until the Lease is lost or the test ends, calls
-    let table = [(0, 30, 14), (1, 30, 16), (2, 30, 17), (usize::MAX, 10, 9)];
+    let table = [(0, 30, 14), (1, 30, 16), (2, 30, 18), (usize::MAX, 10, 33)];
     for (conflicts, seconds, calls) in table {
         let (held, count) = held_with(CONFLICT, conflicts, false).await;
         assert_eq!(held.as_secs(), seconds, "{conflicts}");
@@ -187,6 +188,135 @@ async fn end(leader: Leader) -> Released {
     let stop = CancellationToken::new();
     stop.cancel();
     leader.hold(&stop).await.unwrap().unwrap()
+}
+
+/// What comes of a call.
+#[derive(Clone, Copy)]
+enum Fate {
+    Answered,
+    /// It does not reach the API server.
+    Reset,
+    /// It has its effect, and the connection ends after so many milliseconds.
+    AnswerLost(u64),
+    Silent,
+}
+
+/// What comes of a call that is made after so many milliseconds, and that is a write or not.
+type Fates = fn(u128, bool) -> Fate;
+
+fn no_answer_to_a_write(_: u128, is_write: bool) -> Fate {
+    if is_write { Fate::AnswerLost(0) } else { Fate::Answered }
+}
+
+/// This API server, with calls that are tried again unless they are told not to be, and end like this from now on.
+fn unsteady(client: &Client, fates: Fates) -> Client {
+    let (passed_on, start) = (client.clone(), Instant::now());
+    let server = service_fn(move |request: Request<Sent>| {
+        let client = passed_on.clone();
+        let fate = fates(start.elapsed().as_millis(), request.method() != Method::GET);
+        async move {
+            match fate {
+                Fate::Answered => Ok::<_, tower::BoxError>(client.send(request).await.unwrap()),
+                Fate::Reset => Err("the connection has ended".into()),
+                Fate::AnswerLost(milliseconds) => {
+                    client.send(request).await.unwrap();
+                    sleep(Duration::from_millis(milliseconds)).await;
+                    Err("the connection has ended".into())
+                }
+                Fate::Silent => std::future::pending().await,
+            }
+        }
+    });
+    stack(ClientBuilder::new(server, "n"), CallOptions::default(), &Metrics::new("test"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_counts_from_when_the_try_was_sent_that_is_stored() {
+    // what comes of calls -> seconds until the Lease is lost, or the test ends; it is renewed 2 s after it was taken
+    let table: [(&str, Fates, u64); 6] = [
+        ("no answer to a write arrives", no_answer_to_a_write, 60),
+        (
+            "none, and that takes long",
+            |_, is_write| if is_write { Fate::AnswerLost(3_000) } else { Fate::Answered },
+            60,
+        ),
+        (
+            "that of the first does not, the second is stored and nobody hears of it",
+            |at, is_write| match (at, is_write) {
+                (5_900.., _) => Fate::Silent,
+                (_, true) => Fate::AnswerLost(3_000),
+                (_, false) => Fate::Answered,
+            },
+            12,
+        ),
+        (
+            "the seventh try succeeds, and nothing after it",
+            |at, _| match at {
+                0..4_900 => Fate::Reset,
+                4_900..6_000 => Fate::Answered,
+                _ => Fate::Silent,
+            },
+            15,
+        ),
+        ("nothing arrives for 3 s of 6", |at, _| if at % 6_000 < 3_000 { Fate::Reset } else { Fate::Answered }, 60),
+        ("nothing arrives", |_, _| Fate::Reset, 10),
+    ];
+    for (what, fates, seconds) in table {
+        let client = server();
+        let (mut leader, term) = leader(&client, "a").await;
+        leader.api = Api::namespaced(unsteady(&client, fates), "n");
+        let (start, stop) = (Instant::now(), CancellationToken::new());
+        let held = tokio::time::timeout(Duration::from_secs(60), leader.hold(&stop)).await;
+        assert_eq!(start.elapsed().as_secs(), seconds, "{what}");
+        assert_eq!((held.is_err(), term.lasts()), (seconds == 60, seconds == 60), "{what}: {held:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_stored_is_not_one_once_somebody_else_has_the_lease() {
+    let client = server();
+    let (mut first, term) = leader(&client, "a").await;
+    let passed_on = client.clone();
+    // Somebody else takes the Lease after the write, whose answer is lost.
+    let taken_after = service_fn(move |request: Request<Sent>| {
+        let client = passed_on.clone();
+        async move {
+            let is_write = request.method() == Method::PUT;
+            let answer = client.send(request).await.unwrap();
+            if !is_write {
+                return Ok(answer);
+            }
+            let api = Api::<Lease>::namespaced(client, "n");
+            let mut lease = api.get("l").await.unwrap();
+            lease.spec.as_mut().unwrap().holder_identity = Some("b".to_owned());
+            api.replace("l", &PostParams::default(), &lease).await.unwrap();
+            Err(tower::BoxError::from("the connection has ended"))
+        }
+    });
+    first.api = Api::namespaced(Client::new(taken_after, "n"), "n");
+    let lost = first.hold(&CancellationToken::new()).await.unwrap_err();
+    assert_eq!((lost, term.lasts()), (Lost::To("b".to_owned()), false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_words_are_heard_although_no_answer_to_a_renewal_arrives() {
+    let client = server();
+    let released = end(leader(&client, "a").await.0).await;
+    let (mut second, term) = leader(&client, "b").await;
+    second.api = Api::namespaced(unsteady(&client, no_answer_to_a_write), "n");
+    let holding = tokio::spawn(async move { second.hold(&CancellationToken::new()).await });
+    sleep(LINGER).await;
+    let said_at = Instant::now();
+    released.say(|| Some("n/a".to_owned())).await.unwrap();
+    sleep(options().renew_interval * 2).await;
+    let LastWords::Said { words, not_before } = term.last_words() else { panic!("{:?}", term.last_words()) };
+    assert_eq!(&*words, "n/a");
+    assert!(
+        not_before <= said_at && said_at - not_before <= options().renew_interval * 2,
+        "{not_before:?} {said_at:?}"
+    );
+    assert!(!holding.is_finished());
+    holding.abort();
 }
 
 #[tokio::test(start_paused = true)]
