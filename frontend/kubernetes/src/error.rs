@@ -73,7 +73,7 @@ impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
         match &error {
             kube::Error::Api(status) if is_namespace_terminating(status) => {
-                Self::NamespaceTerminating { message: status.message.clone() }
+                Self::NamespaceTerminating { message: words(status) }
             }
             _ => Self::Call(error),
         }
@@ -131,6 +131,26 @@ pub(crate) fn is_of_quota(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403 && of_quota(&status.message))
 }
 
+/// Reason of a status that stands for an answer which was none: it says nothing of objects.
+pub const NOT_A_STATUS: &str = "NotAStatus";
+
+/// Whether something has answered that does not say what the API server makes of the call: a gateway, or the API server
+/// itself that does not serve the kind.
+pub fn is_no_status(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == NOT_A_STATUS)
+}
+
+/// An answer that says nothing but its code, in words for people.
+pub(crate) fn wordless(code: u16) -> String {
+    let known = http::StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
+    known.map_or_else(|| format!("HTTP {code}"), |known| format!("HTTP {code} {known}"))
+}
+
+/// What the API server said.
+fn words(status: &Status) -> String {
+    if status.message.trim().is_empty() { wordless(status.code) } else { status.message.clone() }
+}
+
 /// How the API server refuses to apply a field that the definition of a kind does not declare (500).
 pub(crate) const NOT_DECLARED: &str = "field not declared in schema";
 
@@ -175,7 +195,7 @@ pub fn written<K: Resource<DynamicType = ()>>(object: &K, error: kube::Error) ->
         kube::Error::Api(status) if status.is_conflict() => Error::Conflict { kind: kind(), name: name() },
         // 400: cannot be read; 413: too large; 422: the schema or a CEL rule refuses it.
         kube::Error::Api(status) if status.is_invalid() || matches!(status.code, 400 | 413 | 422) => {
-            Error::Refused { kind: kind(), name: name(), message: status.message.clone() }
+            Error::Refused { kind: kind(), name: name(), message: words(status) }
         }
         _ => error.into(),
     }
@@ -235,7 +255,7 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut next = Some(error);
     while let Some(error) = next {
         let (message, last) = match error.downcast_ref::<kube::Error>() {
-            Some(kube::Error::Api(status)) => (status.message.clone(), true),
+            Some(kube::Error::Api(status)) => (words(status), true),
             _ => (without_dump(error.to_string()), false),
         };
         if !text.contains(&message) {
@@ -366,6 +386,10 @@ mod tests {
             (with_causes(&kube::Error::Service(Box::new(refused))), "ServiceError: refused"),
             (with_causes(&Outer(std::io::Error::other("inner"))), "outer: inner"),
             (with_causes(&api("Forbidden", 403)), "words of the server"),
+            (
+                with_causes(&kube::Error::Api(Status::failure("", "").with_code(503).boxed())),
+                "HTTP 503 Service Unavailable",
+            ),
             (Error::from(api("Forbidden", 403)).to_string(), "words of the server"),
             (with_causes(&Watching(api("Gone", 410))), "watching failed: ApiError: words of the server: Gone"),
         ];

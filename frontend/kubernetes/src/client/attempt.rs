@@ -2,6 +2,7 @@
 //! that it is made for hears of it, and the gate that the call has passed is told how it ended.
 
 use super::ends::{TimedOut, end, is_in_vain};
+use super::failure::{as_status, is_failure};
 use super::url::{is_watch, named, template};
 use super::{Before, CallOptions, Deadline, Final, Retry};
 use crate::error::NOT_DECLARED;
@@ -11,11 +12,12 @@ use crate::stopwatch;
 use axum::body::{Body as AnyBody, HttpBody, to_bytes};
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tower::{BoxError, Layer, Service};
 use tracing::{Span, field};
 
@@ -75,7 +77,7 @@ where
         let start = Instant::now();
         let attempt_ends = start + self.layer.time_out;
         let ends = Deadline::of(&request).map_or(attempt_ends, |deadline| deadline.min(attempt_ends));
-        let metrics = self.layer.metrics.clone();
+        let (metrics, time_out) = (self.layer.metrics.clone(), self.layer.time_out);
         let is_late = !watch && ends.saturating_duration_since(start) < self.layer.least;
         if is_late && let Some(before) = Before::take(&request) {
             // It waited for its turn for too long. Cut off at once, the try would only hide why the one before failed.
@@ -91,7 +93,7 @@ where
             // Here, because the call itself is made by a task that works for everybody.
             let span = if watch { Span::none() } else { span_of(&method, &path, retry) };
             let result = if watch {
-                answer.await.map(|response| response.map(AnyBody::new)).map_err(Into::into)
+                begun(answer, time_out).await
             } else {
                 let under_way = stopwatch::under_way();
                 let result = match timeout_at(ends, whole(answer)).await {
@@ -141,7 +143,7 @@ fn note<B>(span: &Span, result: &Result<Response<B>, BoxError>, code: &str) {
     if let Some(status) = status {
         span.record("http.response.status_code", status.as_u16());
     }
-    if status.is_none_or(|status| status.is_client_error() || status.is_server_error()) {
+    if status.is_none_or(is_failure) {
         span.record("otel.status_code", "ERROR");
         span.record("error.type", code);
     }
@@ -154,14 +156,47 @@ where
     B::Error: Into<BoxError>,
     E: Into<BoxError>,
 {
-    let (parts, body) = answer.await.map_err(Into::into)?.into_parts();
-    let bytes = to_bytes(AnyBody::new(body), ANSWER_MAX).await?;
-    let mut answer = Response::from_parts(parts, AnyBody::default());
-    if answer.status() == StatusCode::INTERNAL_SERVER_ERROR && says_not_declared(&bytes) {
-        answer.extensions_mut().insert(Final);
+    read(answer.await.map_err(Into::into)?).await
+}
+
+/// The answer to a call for a watch. Nothing follows on a failure: it is read like any other.
+async fn begun<B, E>(
+    answer: impl Future<Output = Result<Response<B>, E>>,
+    time_out: Duration,
+) -> Result<Response<AnyBody>, BoxError>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    E: Into<BoxError>,
+{
+    let answer = answer.await.map_err(Into::into)?;
+    if !is_failure(answer.status()) {
+        return Ok(answer.map(AnyBody::new));
     }
-    *answer.body_mut() = AnyBody::from(bytes);
-    Ok(answer)
+    match timeout(time_out, read(answer)).await {
+        Ok(result) => result,
+        Err(_) => Err(TimedOut(time_out).into()),
+    }
+}
+
+/// An answer that has begun, with its whole body. A failure has a status.
+async fn read<B>(answer: Response<B>) -> Result<Response<AnyBody>, BoxError>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let (mut parts, body) = answer.into_parts();
+    let mut bytes = to_bytes(AnyBody::new(body), ANSWER_MAX).await?;
+    if parts.status == StatusCode::INTERNAL_SERVER_ERROR && says_not_declared(&bytes) {
+        parts.extensions.insert(Final);
+    }
+    if is_failure(parts.status)
+        && let Some(status) = as_status(parts.status, &bytes)
+    {
+        parts.headers.remove(CONTENT_LENGTH);
+        bytes = status;
+    }
+    Ok(Response::from_parts(parts, AnyBody::from(bytes)))
 }
 
 /// It is about a field that a definition does not declare (rule call-30), which the API server calls an internal error.

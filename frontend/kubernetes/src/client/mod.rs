@@ -3,12 +3,12 @@
 //! From the outside in, each layer with one duty:
 //! 1. *deadline*: refuses a call that asks for something else than it was made for ([`url`], rule call-31), and notes
 //!    when the caller stops waiting; of writes, asks for no warnings, which nobody would read;
-//! 2. *retry* (tower): 429, 500, 503, 504, time-outs and broken connections, with jittered exponential back-off,
+//! 2. *retry* (tower): 429, 500, 502, 503, 504, time-outs and broken connections, with jittered exponential back-off,
 //!    honouring `Retry-After`, never past the deadline. Everything else, 409 above all, goes to the caller, who must
 //!    read again. Who has others behind it asks for one try ([`tried_once`]); who must know which try was answered
 //!    makes each by itself ([`single_try`]);
 //! 3. *attempt*: one try with a time-out that includes reading the answer; counts it, and shows it in the trace that it
-//!    is made for;
+//!    is made for. A failure that says nothing in the form of the API server says it from there on ([`failure`]);
 //! 4. kube's client with its own retry switched off, because it would multiply ours and knows no deadline.
 //!
 //! Watches pass through all of it: they have no deadline and are made again by who watches, which gives up those that
@@ -24,6 +24,7 @@
 mod attempt;
 pub mod configuration;
 mod ends;
+mod failure;
 mod retries;
 mod url;
 
@@ -268,7 +269,7 @@ mod tests {
         let table: [Row; 15] = [
             (&[Answer(201)], Some(200), 1, 0.0, 0.0),
             (&[Answer(429), Answer(201)], Some(200), 2, 0.1, 0.3),
-            (&[Answer(500), Answer(503), Answer(504), Answer(201)], Some(200), 4, 0.7, 2.0),
+            (&[Answer(500), Answer(502), Answer(503), Answer(504), Answer(201)], Some(200), 5, 1.5, 4.0),
             (&[BreakOff, Answer(201)], Some(200), 2, 0.1, 0.3),
             (&[Hang, Answer(201)], Some(200), 2, 5.1, 5.3),
             (&[Answer(409), Answer(201)], Some(409), 1, 0.0, 0.0),

@@ -25,6 +25,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, ProcessingElementStatus, condition, names};
 use streams_kubernetes::cluster::{Cluster, SMALL_PAGE};
+use streams_kubernetes::error::is_no_status;
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::{controller, is_controlled_by};
@@ -514,9 +515,15 @@ fn is_answer(error: &Error) -> bool {
     !matches!(error, Error::Call(failure) if !matches!(failure, kube::Error::Api(_)))
 }
 
-/// Whether the API server has too much to do. That passes, and is not about what was asked for.
+/// Whether the API server has too much to do, or something else has answered for it. That passes, and is not about what
+/// was asked for.
 fn is_busy(error: &Error) -> bool {
-    matches!(error, Error::Call(kube::Error::Api(status)) if matches!(status.code, 429 | 503 | 504))
+    match error {
+        Error::Call(error @ kube::Error::Api(status)) => {
+            is_no_status(error) || matches!(status.code, 429 | 502 | 503 | 504)
+        }
+        _ => false,
+    }
 }
 
 /// When to look again. A deletion that was answered and that the mirror does not show is to be repeated by then
@@ -536,6 +543,7 @@ fn later(decision: &PeDecision, now: Timestamp) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use streams_kubernetes::error::NOT_A_STATUS;
 
     fn decision(action: PeAction, status: ProcessingElementStatus) -> PeDecision {
         PeDecision {
@@ -547,6 +555,23 @@ mod tests {
             wakes_to_tell: false,
             lets_others_go_first: false,
             notices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_the_api_server_refuses_to_delete_a_pod() {
+        // code, reason -> whether that passes
+        let table = [
+            (403, "Forbidden", false),
+            (500, "InternalError", false),
+            (429, "TooManyRequests", true),
+            (502, "", true),
+            (503, "ServiceUnavailable", true),
+            (403, NOT_A_STATUS, true),
+        ];
+        for (code, reason, expected) in table {
+            let status = kube::core::Status::failure("no", reason).with_code(code).boxed();
+            assert_eq!(is_busy(&Error::Call(kube::Error::Api(status))), expected, "{code} {reason}");
         }
     }
 

@@ -1,0 +1,146 @@
+//! Failures whose answer is no status: a gateway has answered for the API server, or the API server without having
+//! looked at an object, e.g. because it does not serve the kind. kube takes any JSON for a status, of code 0 if it has
+//! none, and the whole of any other text for its message (rule call-4).
+//!
+//! Knows: the form of a status. Must not know: what a call is for.
+
+use crate::error::{NOT_A_STATUS, wordless};
+use bytes::Bytes;
+use http::StatusCode;
+use kube::core::Status;
+use serde::Deserialize;
+
+/// Most bytes of what people are told of such an answer.
+const WORDS_MAX: usize = 1 << 10;
+
+/// What tells a status from other JSON.
+#[derive(Deserialize)]
+struct Kind {
+    kind: String,
+}
+
+/// JSON as gateways answer with it.
+#[derive(Deserialize)]
+struct Told {
+    message: String,
+}
+
+pub(super) fn is_failure(code: StatusCode) -> bool {
+    code.is_client_error() || code.is_server_error()
+}
+
+/// The status that stands for an answer with this body; `None` if the answer is one itself.
+pub(super) fn as_status(code: StatusCode, body: &[u8]) -> Option<Bytes> {
+    if is_status(body) {
+        return None;
+    }
+    let mut message = wordless(code.as_u16());
+    let line = line(body);
+    if !line.is_empty() {
+        message.push_str(": ");
+        message.push_str(&line);
+    }
+    message.truncate(message.floor_char_boundary(WORDS_MAX));
+    let status = Status::failure(&message, NOT_A_STATUS).with_code(code.as_u16());
+    serde_json::to_vec(&status).ok().map(Bytes::from)
+}
+
+fn is_status(body: &[u8]) -> bool {
+    serde_json::from_slice::<Kind>(body).is_ok_and(|of| of.kind == "Status")
+        && serde_json::from_slice::<Status>(body).is_ok_and(|status| status.code != 0)
+}
+
+/// The first line of what an answer says; nothing of a page for browsers.
+fn line(body: &[u8]) -> String {
+    let told = serde_json::from_slice::<Told>(body).map(|told| told.message).unwrap_or_default();
+    let text = if told.trim().is_empty() {
+        String::from_utf8_lossy(body.get(..WORDS_MAX).unwrap_or(body)).into_owned()
+    } else {
+        told
+    };
+    let line = text.trim().lines().next().unwrap_or_default().trim_end();
+    if line.starts_with('<') {
+        return String::new();
+    }
+    line.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{CallOptions, stack};
+    use crate::error::{is_unanswered, with_causes};
+    use crate::metrics::Metrics;
+    use axum::body::Body as AnyBody;
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Api;
+    use kube::api::WatchParams;
+    use kube::client::{Body, ClientBuilder};
+    use tower::BoxError;
+
+    fn status_of(code: u16, body: &str) -> Option<Status> {
+        let told = as_status(StatusCode::from_u16(code).unwrap(), body.as_bytes())?;
+        Some(serde_json::from_slice(&told).unwrap())
+    }
+
+    #[test]
+    fn what_is_no_status_becomes_one_with_the_code_of_the_answer_and_one_short_line() {
+        let page = "<html>\r\n<head><title>503 Service Temporarily Unavailable</title></head>\r\n</html>\r\n";
+        let large = format!("<html>{}</html>", "x".repeat(100_000));
+        let table = [
+            (503, "", "HTTP 503 Service Unavailable"),
+            (503, " \r\n", "HTTP 503 Service Unavailable"),
+            (503, page, "HTTP 503 Service Unavailable"),
+            (500, large.as_str(), "HTTP 500 Internal Server Error"),
+            (520, "", "HTTP 520"),
+            (404, "404 page not found\n", "HTTP 404 Not Found: 404 page not found"),
+            (502, "\none\ttwo\r\nthree", "HTTP 502 Bad Gateway: one two"),
+            (503, r#"{"message": "no healthy upstream"}"#, "HTTP 503 Service Unavailable: no healthy upstream"),
+            (503, "{}", "HTTP 503 Service Unavailable: {}"),
+            (503, r#"{"error": "reset", "code": 7}"#, r#"HTTP 503 Service Unavailable: {"error": "reset", "code": 7}"#),
+            (404, r#"{"code": 404, "message": "no route"}"#, "HTTP 404 Not Found: no route"),
+            (404, r#"{"kind": "Status", "reason": "NotFound", "message": "no"}"#, "HTTP 404 Not Found: no"),
+            (404, r#"{"kind": "Error", "code": 404, "message": "no"}"#, "HTTP 404 Not Found: no"),
+        ];
+        for (code, body, expected) in table {
+            let status = status_of(code, body).unwrap();
+            let said = (status.code, status.reason.as_str(), status.message.as_str());
+            assert_eq!(said, (code, NOT_A_STATUS, expected), "{body}");
+        }
+        let long = status_of(500, &"\u{e9}".repeat(4_000)).unwrap().message;
+        assert!((WORDS_MAX - 2..=WORDS_MAX).contains(&long.len()), "{}", long.len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_calls_hears_the_code_of_the_answer_and_no_page() {
+        // code, body -> whether its effect is known, what people are told
+        let table = [
+            (404_u16, "<html>\n</html>", true, "HTTP 404 Not Found"),
+            (503, r#"{"error": "reset"}"#, false, r#"HTTP 503 Service Unavailable: {"error": "reset"}"#),
+            (503, "", false, "HTTP 503 Service Unavailable"),
+        ];
+        for (code, body, is_known, expected) in table {
+            let server = tower::service_fn(move |_: Request<Body>| async move {
+                Ok::<_, BoxError>(Response::builder().status(code).body(AnyBody::from(body)).unwrap())
+            });
+            let client = stack(ClientBuilder::new(server, "n"), CallOptions::default(), &Metrics::new("test"));
+            let api: Api<ConfigMap> = Api::default_namespaced(client);
+            let watched = api.watch(&WatchParams::default(), "0").await.map(drop);
+            for error in [api.get("a").await.unwrap_err(), watched.unwrap_err()] {
+                assert_eq!((!is_unanswered(&error), &*with_causes(&error)), (is_known, expected), "{error}");
+                assert!(matches!(&error, kube::Error::Api(status) if status.code == code), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_api_server_says_stays_as_it_is() {
+        for body in [
+            r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}"#,
+            r#"{"kind": "Status", "status": "Failure", "message": "exceeded quota: q", "code": 403}"#,
+        ] {
+            assert_eq!(status_of(404, body), None, "{body}");
+        }
+    }
+}
