@@ -193,6 +193,8 @@ pub fn written<K: Resource<DynamicType = ()>>(object: &K, error: kube::Error) ->
     }
     match &error {
         kube::Error::Api(status) if status.is_conflict() => Error::Conflict { kind: kind(), name: name() },
+        // A gateway does not look at the object, but at how large it is.
+        kube::Error::Api(status) if status.reason == NOT_A_STATUS && status.code != 413 => error.into(),
         // 400: cannot be read; 413: too large; 422: the schema or a CEL rule refuses it.
         kube::Error::Api(status) if status.is_invalid() || matches!(status.code, 400 | 413 | 422) => {
             Error::Refused { kind: kind(), name: name(), message: words(status) }
@@ -207,7 +209,7 @@ fn is_namespace_terminating(status: &Status) -> bool {
     status.code == 403 && causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
-/// `None` instead of the error that the object does not exist (404).
+/// `None` instead of the error that the object does not exist ([`is_not_found`]).
 ///
 /// # Errors
 /// Every other error.
@@ -219,9 +221,11 @@ pub fn absent<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
     }
 }
 
-/// The object does not exist (404).
+/// The API server says that the object does not exist, or the namespace in which to create it. Any other 404 says
+/// nothing of it: a gateway has no way to the API server, or the kind is not served.
 pub fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_not_found() || status.code == 404)
+    // kube takes every 404 for one whose reason it does not know.
+    matches!(error, kube::Error::Api(status) if status.reason == "NotFound")
 }
 
 /// The call was not answered, or the API server failed at it (5xx).
@@ -297,6 +301,10 @@ mod tests {
             ("TooManyRequests", 429, false, false),
             ("InternalError", 500, false, false),
             ("Forbidden", 403, false, false),
+            (NOT_A_STATUS, 400, false, false),
+            (NOT_A_STATUS, 404, false, false),
+            (NOT_A_STATUS, 413, false, true),
+            (NOT_A_STATUS, 422, false, false),
         ];
         for (reason, code, conflict, permanent) in table {
             let error = written(&object, api(reason, code));
@@ -402,8 +410,9 @@ mod tests {
     fn only_not_found_means_absent() {
         assert!(matches!(absent::<()>(Err(api("NotFound", 404))), Ok(None)));
         assert!(matches!(absent(Ok(1)), Ok(Some(1))));
-        for (reason, code) in [("Conflict", 409), ("AlreadyExists", 409), ("Gone", 410)] {
-            assert!(absent::<()>(Err(api(reason, code))).is_err(), "{reason}");
+        let others = [("Conflict", 409), ("AlreadyExists", 409), ("Gone", 410), (NOT_A_STATUS, 404), ("", 404)];
+        for (reason, code) in others {
+            assert!(absent::<()>(Err(api(reason, code))).is_err(), "{reason} {code}");
         }
         assert!(is_already_exists(&api("AlreadyExists", 409)) && !is_conflict(&api("AlreadyExists", 409)));
     }

@@ -8,7 +8,7 @@ use super::error::BundleError;
 use super::hosts::Hosts;
 use k8s_openapi::api::core::v1::Secret;
 use streams_kubernetes::delivered::Delivered;
-use streams_kubernetes::error::with_causes;
+use streams_kubernetes::error::{absent, with_causes};
 
 /// Key of the token.
 const TOKEN: &str = "token";
@@ -40,7 +40,8 @@ impl BundleSecret {
     ) -> Result<Self, BundleError> {
         // A client would write what it cannot read into the log.
         let api: kube::Api<Delivered<Secret>> = kube::Api::namespaced(kubernetes.clone(), namespace);
-        let secret = api.get_opt(name).await.and_then(|secret| secret.map(Delivered::readable).transpose());
+        // kube's `get_opt` takes every 404 for a Secret that is not there.
+        let secret = absent(api.get(name).await).and_then(|secret| secret.map(Delivered::readable).transpose());
         let secret = secret.map_err(|error| {
             BundleError::transient("SecretUnreadable", format!("secret {name} cannot be read: {}", with_causes(&error)))
         })?;

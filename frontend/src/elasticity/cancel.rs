@@ -19,6 +19,7 @@ use streams_api::resize::name_of_key;
 use streams_api::{Resize, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::delivered::Delivered;
+use streams_kubernetes::error::is_not_found;
 use streams_kubernetes::watch::version;
 use streams_proto::elasticity::v1::{ResizeName, ResizePhase, ResizeState};
 use tokio::time::{Instant, timeout_at};
@@ -207,7 +208,7 @@ async fn asked_to_cancel(client: Client, request: Arc<Resize>, mut calls: WriteC
             let found = found.filter(|found| found.uid() == request.uid());
             found.map(Arc::new).ok_or_else(|| errors::resize_not_found(&namespace, &name))
         }
-        Err(kube::Error::Api(status)) if status.code == 404 => Err(errors::resize_not_found(&namespace, &name)),
+        Err(error) if is_not_found(&error) => Err(errors::resize_not_found(&namespace, &name)),
         Err(error) => {
             let unheard = |why: &str| errors::perhaps_withdrawn(&name, why);
             Err(requests::from_kubernetes(error, "name", unheard))

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use streams_api::resize::{KEY_MAX, RESIZES_MAX, name_of_key, new_name};
 use streams_api::{DesiredWidth, Job, JobStatus, Resize, ResizePolicy, ResizeSpec, names};
 use streams_kubernetes::delivered::Delivered;
-use streams_kubernetes::error::{with_causes, written};
+use streams_kubernetes::error::{absent, is_not_found, with_causes, written};
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry::{self, TraceContext};
@@ -265,7 +265,8 @@ pub(super) async fn get(
 
 async fn find(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<Resize>> {
     let api: Api<Delivered<Resize>> = Api::namespaced(client.clone(), namespace);
-    api.get_opt(name).await.and_then(|found| found.map(Delivered::readable).transpose())
+    // kube's `get_opt` takes every 404 for an object that is not there.
+    absent(api.get(name).await)?.map(Delivered::readable).transpose()
 }
 
 /// Refuses a key that is too long.
@@ -308,8 +309,8 @@ pub(super) fn from_kubernetes(error: kube::Error, field: &str, unheard: impl FnO
         Error::Refused { .. } => errors::invalid_request(field, &message),
         _ if error.is_of_quota() => errors::over_quota(&message),
         _ if error.is_forbidden() => errors::not_permitted(&message),
-        // Of calls that name no object that could be missing: the namespace is gone.
-        Error::Call(kube::Error::Api(status)) if status.code == 404 => errors::namespace_goes(&message),
+        // Of calls that name no object that could be missing, and of a kind that is served: the namespace is gone.
+        Error::Call(error) if is_not_found(error) => errors::namespace_goes(&message),
         _ => unheard(&message),
     }
 }
@@ -329,6 +330,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
     use streams_api::{BundleReference, CommittedResizes, JobSpec, ResizePhase, ResizeStatus};
+    use streams_kubernetes::error::NOT_A_STATUS;
     use streams_kubernetes::metrics::Metrics;
     use streams_process::telemetry::testing;
     use streams_proto::elasticity::v1::resize_request;
@@ -676,6 +678,9 @@ mod tests {
 
     #[test]
     fn every_answer_of_the_api_server_has_a_reason_and_says_when_to_come_back_if_that_can_help() {
+        let of_reason = |code: u16, reason: &str, message: &str| {
+            kube::Error::Api(kube::core::Status::failure(message, reason).with_code(code).boxed())
+        };
         let answer = |code: u16, message: &str, cause: Option<&str>| {
             let causes: Vec<_> = cause.map(|cause| json!({"reason": cause, "message": message})).into_iter().collect();
             let status = json!({"status": "Failure", "message": message, "code": code, "details": {"causes": causes}});
@@ -690,7 +695,15 @@ mod tests {
                 "NAMESPACE_TERMINATING",
                 false,
             ),
-            (answer(404, "namespaces \"n\" not found", None), Code::FailedPrecondition, "NAMESPACE_TERMINATING", false),
+            (
+                of_reason(404, "NotFound", "namespaces \"n\" not found"),
+                Code::FailedPrecondition,
+                "NAMESPACE_TERMINATING",
+                false,
+            ),
+            // The kind is not served, or a gateway has answered.
+            (of_reason(404, NOT_A_STATUS, "404 page not found"), Code::Unavailable, "NOT_TAKEN", true),
+            (of_reason(422, NOT_A_STATUS, "HTTP 422"), Code::Unavailable, "NOT_TAKEN", true),
             (answer(403, "exceeded quota: q", None), Code::ResourceExhausted, "QUOTA_EXCEEDED", true),
             (answer(403, "policy", None), Code::PermissionDenied, "NOT_PERMITTED", false),
             (answer(422, "spec.regions: Too many", None), Code::InvalidArgument, "INVALID_REQUEST", false),

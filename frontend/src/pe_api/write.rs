@@ -19,6 +19,7 @@ use std::time::Duration;
 use streams_api::{Export, Import, ParallelRegion, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, Object};
+use streams_kubernetes::error::NOT_A_STATUS;
 use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio::time::timeout;
 use tracing::Instrument as _;
@@ -289,7 +290,9 @@ impl<C: Cluster> ClusterChanges<C> {
         let work = async {
             let merged = self.cluster.merge::<K>(MANAGER, key, patch).await;
             let merged = merged.map_err(|error| match error {
-                kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429 => {
+                kube::Error::Api(status)
+                    if (400..500).contains(&status.code) && status.code != 429 && status.reason != NOT_A_STATUS =>
+                {
                     Refusal::Invalid(status.message)
                 }
                 error => Refusal::of(&error.into()),

@@ -87,11 +87,11 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     /// (rule call-23).
     fn is_in_trouble(&self, namespace: &str) -> bool;
 
-    /// The object of this name; `None` if there is none (404). One that cannot be read is an error of its own
-    /// ([`kube::Error::SerdeError`]), here and wherever an answer has an object.
+    /// The object of this name; `None` if the API server says that there is none. One that cannot be read is an error
+    /// of its own ([`kube::Error::SerdeError`]), here and wherever an answer has an object.
     fn get<K: Object>(&self, key: &Key) -> impl Future<Output = kube::Result<Option<K>>> + Send;
 
-    /// The metadata of the object of this name; `None` if there is none (404).
+    /// The metadata of the object of this name; `None` if the API server says that there is none.
     fn get_metadata<K: Object>(&self, key: &Key) -> impl Future<Output = kube::Result<Option<ObjectMeta>>> + Send;
 
     /// The objects of a namespace, or of the cluster, that `selection` selects, by namespace and name. Long lists are

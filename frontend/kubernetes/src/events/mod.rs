@@ -17,7 +17,7 @@ use self::told::Told;
 use self::waiting::{TurnEnd, Waiting};
 use super::Key;
 use super::delivered::Delivered;
-use super::error::{Error, absent, is_already_exists, is_not_found, is_too_many, is_unanswered};
+use super::error::{Error, absent, is_already_exists, is_no_status, is_not_found, is_too_many, is_unanswered};
 use crate::client::tried_once;
 use crate::few_lines::FewLines;
 use crate::metrics::Metrics;
@@ -260,7 +260,8 @@ async fn publish_all(
             Some((namespace, event, published)) = under_way.next() => {
                 let mut waiting = lock(&waiting);
                 // There may be too many of its namespace only, or of all: no more of them for a while.
-                let has_failed = published.as_ref().is_err_and(|error| is_unanswered(error) || is_too_many(error));
+                let may_pass = |error: &kube::Error| is_unanswered(error) || is_too_many(error) || is_no_status(error);
+                let has_failed = published.as_ref().is_err_and(may_pass);
                 // A failure now and then says nothing of the next try.
                 let is_published_again = has_failed && !waiting.fails(&namespace);
                 let end = if has_failed { TurnEnd::Failed } else { TurnEnd::Answered };
@@ -358,6 +359,7 @@ async fn repeat(client: &Client, key: &Key, count: i32, event: &Event) -> kube::
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::NOT_A_STATUS;
     use k8s_openapi::api::core::v1::ConfigMap;
     use k8s_openapi::jiff::SignedDuration;
     use std::collections::BTreeMap;
@@ -479,7 +481,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_now_and_then_costs_no_event() {
-        for code in [429, 500, 503, 504] {
+        for (code, reason) in [(429, ""), (500, ""), (503, ""), (504, ""), (404, NOT_A_STATUS)] {
             let (told, calls) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
             let log = Arc::clone(&told);
             let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -492,7 +494,9 @@ mod tests {
                         *calls
                     };
                     if number % 5 == 1 {
-                        let status = serde_json::json!({"kind": "Status", "status": "Failure", "code": code});
+                        let status = serde_json::json!({
+                            "kind": "Status", "status": "Failure", "reason": reason, "code": code,
+                        });
                         let answer = http::Response::builder().status(code);
                         return Ok(answer.body(axum::body::Body::from(status.to_string())).unwrap());
                     }

@@ -270,7 +270,8 @@ async fn a_request_can_be_cancelled_whatever_others_have_set_of_its_managers() {
 #[tokio::test(start_paused = true)]
 async fn a_withdrawal_that_is_not_answered_names_its_request() {
     let server = server(1);
-    for code in [429, 500, 503] {
+    // A 404 without a reason is that of a gateway.
+    for code in [404, 429, 500, 503] {
         let status = json!({"kind": "Status", "status": "Failure", "message": "no", "code": code});
         let service = service_with(answering(code, &status), LateMirrors::of(&server).mirrors.clone());
         let name = ResizeName { namespace: "n".to_owned(), request: "flow-x".to_owned(), ..ResizeName::default() };

@@ -28,7 +28,7 @@ use streams_api::resize::RESIZES_KEPT;
 use streams_api::{Job, ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Manager, SMALL_PAGE};
-use streams_kubernetes::error::written;
+use streams_kubernetes::error::{is_not_found, written};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
@@ -300,7 +300,7 @@ impl<C: Cluster> Actor<'_, C> {
                 self.note_version(child, None, &*region, version(&region.metadata).saturating_add(1));
                 Ok(())
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(written(&*region, error)),
             Ok(region) => {
                 self.note_version(child, None, &region, version(&region.metadata));
@@ -326,7 +326,7 @@ impl<C: Cluster> Actor<'_, C> {
         let key = self.snapshot.key.sibling(&name);
         let elasticity = Manager(names::ELASTICITY_MANAGER);
         match self.reconciler.cluster.merge::<ParallelRegion>(elasticity, &key, &patch).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(written(&*region, error)),
             Ok(_) => Ok(()),
         }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::error::NOT_A_STATUS;
 use streams_kubernetes::gate::Priority;
 use streams_proto::fusion::v1::{Plan, Warning};
 use tokio::time::timeout;
@@ -133,7 +134,7 @@ async fn all_nodes<C: Cluster>(cluster: &C) -> Result<Nodes, WorkError> {
     let mut nodes = Nodes::default();
     let add = |page: Vec<Node>| page.into_iter().for_each(|node| nodes.add(node));
     cluster.each_page(None, &ListParams::default(), add).await.map_err(|error| match error {
-        kube::Error::Api(status) if status.code == 403 => {
+        kube::Error::Api(status) if status.code == 403 && status.reason != NOT_A_STATUS => {
             let message = "the application names hosts by address, and the frontend may not list nodes";
             WorkError::permanent("HostsUnknown", message)
         }

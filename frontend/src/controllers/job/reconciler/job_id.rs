@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use streams_api::{Job, names};
 use streams_kubernetes::cluster::Cluster;
-use streams_kubernetes::error::{is_conflict, is_not_found, written};
+use streams_kubernetes::error::{is_already_exists, is_conflict, is_not_found, written};
 use streams_kubernetes::watch::Watch;
 use streams_kubernetes::{Error, Key};
 
@@ -209,7 +209,7 @@ async fn take<C: Cluster>(
         match result {
             Ok(counter) => return Ok((ids, counter.metadata.resource_version)),
             // Another process has written, created or deleted the counter.
-            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
+            Err(error) if is_already_exists(&error) || is_conflict(&error) || is_not_found(&error) => {}
             Err(error) => match written(&counter, error) {
                 refusal @ Error::Refused { .. } => {
                     least = least.max(remove_immutable(cluster, &key).await?.ok_or(refusal)?);
