@@ -19,7 +19,7 @@ const PROGRAM: Program = Program {
     name: "streams-frontend",
     version: env!("CARGO_PKG_VERSION"),
     // kube says of every failed call what is said here as well, or is retried and worth nothing.
-    log: "info,kube_client=off",
+    log: "info,kube_client=off,kube_runtime=off",
     // Calls have spans of their own, without those of kube.
     detailed: &["streams_frontend", "streams_kubernetes"],
 };
