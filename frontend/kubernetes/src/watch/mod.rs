@@ -21,7 +21,9 @@
 //! said by its owner.
 
 mod catch_up;
+mod events;
 mod kept;
+mod lines;
 mod packed;
 mod pulse;
 mod store;
@@ -31,6 +33,7 @@ pub mod trimmed;
 mod unreadable;
 
 pub use self::catch_up::version;
+use self::events::{Known, News, events};
 pub use self::kept::{Form, Kept};
 use self::packed::Packer;
 use self::pulse::Pulse;
@@ -44,11 +47,9 @@ use super::delivered::{Delivered, Unreadable};
 use super::error::with_causes;
 use super::queue::{Queue, QueueKey};
 use crate::metrics::{Metrics, WatchLabels};
-use futures::{Stream, StreamExt, future, stream};
+use futures::{Stream, StreamExt, future};
 use kube::core::NamespaceResourceScope;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::utils::ResetTimerBackoff;
-use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::BTreeMap;
@@ -56,11 +57,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch as latest;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// The longest pause before a failed watch is tried again, and that before a mirror is filled anew.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Which namespaces are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -318,7 +316,7 @@ impl<K: Mirrored> Watch<K> {
     ///
     /// Failures are counted and tried again after 0.2 s doubling to 2 s, or later if the API server says so; the first
     /// of several in a row is logged. A call that the API server ended, that has fallen silent, or whose version is too
-    /// old, is made again without losing anything; so it is after a part of an answer that is no JSON.
+    /// old, is made again without losing anything; so it is after a line that cannot be read, or is older than another.
     pub async fn run(
         &self,
         client: Client,
@@ -342,7 +340,7 @@ impl<K: Mirrored> Watch<K> {
                 Some(namespace) => Api::namespaced(client, namespace),
                 None => Api::all(client),
             };
-            self.follow(*part, events(api, config.clone()), trim, &filled, parts.len())
+            self.follow(*part, events(api, config.clone(), pulse.clone()), trim, &filled, parts.len())
         });
         tokio::select! {
             _ = future::join_all(watches) => {}
@@ -362,10 +360,11 @@ impl<K: Mirrored> Watch<K> {
     ) {
         let mut events = std::pin::pin!(events);
         let mut first = true;
-        let mut failing = false;
+        let mut known = Known::default();
         let mut listed = Vec::new();
         while let Some(event) = events.next().await {
-            if event.is_ok() && std::mem::take(&mut failing) {
+            let news = known.hear(&event);
+            if news == Some(News::WorksAgain) {
                 tracing::info!(kind = %self.shared.label.kind, "watch works again");
             }
             match event {
@@ -405,11 +404,10 @@ impl<K: Mirrored> Watch<K> {
                         self.shared.unlisted.lock().entry(namespace.map(str::to_owned)).or_insert_with(Instant::now);
                     }
                     let (kind, text) = (&self.shared.label.kind, with_causes(&error));
-                    // An expired version is how a watch that was away for long begins anew.
-                    if std::mem::replace(&mut failing, true) || is_expired(&error) {
-                        tracing::debug!(%kind, error = text, "watch failed; will try again");
-                    } else {
+                    if news == Some(News::Fails) {
                         tracing::warn!(%kind, error = text, "watch failed; will try again");
+                    } else {
+                        tracing::debug!(%kind, error = text, "watch failed; will try again");
                     }
                 }
             }
@@ -536,45 +534,6 @@ impl<K: Mirrored> Watch<K> {
     pub fn remove(&self, key: &Key) {
         self.publish(|store| store.delete(key), Departure::Deleted, None);
     }
-}
-
-/// What a watch tells, for ever. It begins with a list, and with another one after a part that is no JSON: what it said
-/// is lost, and a watch that goes on from the next part would never tell it again.
-fn events<K: Mirrored>(
-    api: Api<Delivered<K>>,
-    config: watcher::Config,
-) -> impl Stream<Item = watcher::Result<Event<Delivered<K>>>> + Send {
-    let begin = move || {
-        let back_off = backon::ExponentialBuilder::default()
-            .with_min_delay(Duration::from_millis(200))
-            .with_max_delay(LONGEST_PAUSE)
-            .with_jitter()
-            .without_max_times();
-        let back_off = ResetTimerBackoff::new(ExponentialBackoff::from(back_off), Duration::from_secs(60));
-        watcher(api.clone(), config.clone()).backoff(back_off).boxed()
-    };
-    let first = begin();
-    stream::unfold((Some(first), begin), |(events, begin)| async move {
-        let mut events = match events {
-            Some(events) => events,
-            None => {
-                sleep(LONGEST_PAUSE).await;
-                begin()
-            }
-        };
-        let event = events.next().await?;
-        let goes_on = !event.as_ref().is_err_and(is_garbled);
-        Some((event, (goes_on.then_some(events), begin)))
-    })
-}
-
-/// A part of a watch is no JSON. The API server does not do that, but something in between may.
-fn is_garbled(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchFailed(kube::Error::SerdeError(_)))
-}
-
-fn is_expired(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchError(status) if status.code == 410)
 }
 
 /// What a kind must be able to do to be kept in a mirror; a bound with a name.

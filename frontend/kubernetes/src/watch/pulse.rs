@@ -6,6 +6,7 @@
 //!
 //! Knows: calls and their answers. Must not know: objects.
 
+use super::lines::Lines;
 use crate::client::{is_watch, retry_after};
 use axum::body::{Body as AnyBody, BodyDataStream, Bytes};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -29,6 +30,9 @@ const MAY_END_LATE: Duration = Duration::from_secs(4);
 /// So many watches in a row may fall silent until the beginning of another one says nothing any more: a connection may
 /// die, but whoever lets beginnings through may keep all that follows.
 const MAY_FALL_SILENT: u32 = 2;
+
+/// A watch that ends before has told nothing by that; and no other one begins before, if it has delivered something.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// How long a watch waits for the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,11 @@ struct Silent(Duration);
 #[error("the answer broke off ({0})")]
 struct BrokenOff(String);
 
+/// A watch has ended without having delivered anything, long before it was asked to.
+#[derive(Debug, thiserror::Error)]
+#[error("the watch ended at once, and nothing was delivered")]
+struct EndedAtOnce;
+
 /// When something was heard last, and when the API server may be asked again. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
 pub(super) struct Pulse(Arc<Mutex<Heard>>);
@@ -77,14 +86,16 @@ struct Heard {
     last: Instant,
     /// Not before this, it has said.
     again: Instant,
-    /// How many watches have fallen silent since one has delivered something, or ended as it was asked to.
+    /// How many watches have fallen silent, or ended at once, since one has delivered something, or ended later.
     silent: u32,
+    /// Whether a line of a watch could not be read, which nobody has been told yet.
+    lost: bool,
 }
 
 impl Pulse {
     pub(super) fn new() -> Self {
         let now = Instant::now();
-        Self(Arc::new(Mutex::new(Heard { last: now, again: now, silent: 0 })))
+        Self(Arc::new(Mutex::new(Heard { last: now, again: now, silent: 0, lost: false })))
     }
 
     fn beat(&self) {
@@ -106,7 +117,7 @@ impl Pulse {
         heard.silent = 0;
     }
 
-    /// A watch has fallen silent.
+    /// A watch has fallen silent, or ended at once.
     fn misses(&self) {
         let mut heard = self.lock();
         heard.silent = heard.silent.saturating_add(1);
@@ -115,6 +126,22 @@ impl Pulse {
     /// The API server does not want to be asked for so long.
     fn rest(&self, wished: Duration) {
         self.lock().again = Instant::now() + wished.min(LONGEST_REST);
+    }
+
+    /// A watch that began then has ended. If that was just now, the next one has to wait.
+    fn ends(&self, begun: Instant) {
+        let mut heard = self.lock();
+        heard.again = heard.again.max(begun + SHORT);
+    }
+
+    /// A line of a watch could not be read.
+    fn loses(&self) {
+        self.lock().lost = true;
+    }
+
+    /// Whether a line of a watch could not be read since this was asked last.
+    pub(super) fn take_lost(&self) -> bool {
+        std::mem::take(&mut self.lock().lost)
     }
 
     /// How long nothing was heard.
@@ -171,26 +198,44 @@ impl Pulse {
         Client::new(service, namespace)
     }
 
-    /// The parts of a watch. It fails when the next one does not come `within` this time: by itself the watcher would
-    /// begin it anew without a word.
+    /// The parts of a watch. It fails when the next one does not come `within` this time, or when it ends at once: by
+    /// itself the watcher would begin it anew without a word. It fails at a line that the client library would leave
+    /// out, too, and at one that has no end.
     fn of_watch(self, parts: BodyDataStream, within: Duration) -> impl Stream<Item = Result<Bytes, BoxError>> {
-        stream::unfold(Some((parts, self)), move |going_on| async move {
-            let (mut parts, pulse) = going_on?;
-            match timeout(within, parts.next()).await {
-                Ok(Some(Ok(part))) => {
-                    pulse.delivers();
-                    Some((Ok(part), Some((parts, pulse))))
+        let begun = Instant::now();
+        stream::unfold(Some((parts, self, Lines::default())), move |going_on| async move {
+            let (mut parts, pulse, mut lines) = going_on?;
+            let failure: BoxError = match timeout(within, parts.next()).await {
+                Ok(Some(Ok(part))) => match lines.read(&part) {
+                    Ok(()) => {
+                        if !part.is_empty() {
+                            pulse.delivers();
+                        }
+                        return Some((Ok(part), Some((parts, pulse, lines))));
+                    }
+                    Err(garbled) => {
+                        pulse.loses();
+                        garbled.into()
+                    }
+                },
+                Ok(Some(Err(error))) => BrokenOff(error.to_string()).into(),
+                // The next watch is told this line again.
+                Ok(None) if lines.is_within_one() => BrokenOff("within a line".to_owned()).into(),
+                Ok(None) if begun.elapsed() < SHORT && !lines.has_text() => {
+                    pulse.misses();
+                    EndedAtOnce.into()
                 }
-                Ok(Some(Err(error))) => Some((Err(BoxError::from(BrokenOff(error.to_string()))), None)),
                 Ok(None) => {
                     pulse.delivers();
-                    None
+                    pulse.ends(begun);
+                    return None;
                 }
                 Err(_) => {
                     pulse.misses();
-                    Some((Err(BoxError::from(Silent(within))), None))
+                    Silent(within).into()
                 }
-            }
+            };
+            Some((Err(failure), None))
         })
     }
 }
