@@ -79,7 +79,8 @@ impl<J: Send + 'static> Kept<J> {
     /// Takes memory of calls for it, if it is in no budget but that of its worker. The worker calls this before it goes
     /// on to other work. `share` is that of a call that wants the job, `reserved` what was taken for that before. If it
     /// is too little, and the rest is not there, it is given back; then this waits for memory, but not for long. A job
-    /// that is larger than what such a call may have takes all of that: it was accepted, so there must be a time for it.
+    /// that is larger than what such a call may have takes all of that: it was accepted, so there must be a time for
+    /// it.
     ///
     /// # Errors
     ///
