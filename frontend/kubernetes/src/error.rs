@@ -192,9 +192,9 @@ pub fn written<K: Resource<DynamicType = ()>>(object: &K, error: kube::Error) ->
         return Error::Undeclared { kind: kind(), name: name(), definition: definition::<K>(), field };
     }
     match &error {
-        kube::Error::Api(status) if status.is_conflict() => Error::Conflict { kind: kind(), name: name() },
         // A gateway does not look at the object, but at how large it is.
         kube::Error::Api(status) if status.reason == NOT_A_STATUS && status.code != 413 => error.into(),
+        kube::Error::Api(status) if status.is_conflict() => Error::Conflict { kind: kind(), name: name() },
         // 400: cannot be read; 413: too large; 422: the schema or a CEL rule refuses it.
         kube::Error::Api(status) if status.is_invalid() || matches!(status.code, 400 | 413 | 422) => {
             Error::Refused { kind: kind(), name: name(), message: words(status) }
@@ -243,7 +243,7 @@ pub(crate) fn is_too_many(error: &kube::Error) -> bool {
 
 /// The object was changed by somebody else (409).
 pub fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_conflict())
+    matches!(error, kube::Error::Api(status) if status.reason != NOT_A_STATUS && status.is_conflict())
 }
 
 /// An object of this name exists (409).
@@ -303,6 +303,7 @@ mod tests {
             ("Forbidden", 403, false, false),
             (NOT_A_STATUS, 400, false, false),
             (NOT_A_STATUS, 404, false, false),
+            (NOT_A_STATUS, 409, false, false),
             (NOT_A_STATUS, 413, false, true),
             (NOT_A_STATUS, 422, false, false),
         ];

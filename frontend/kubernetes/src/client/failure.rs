@@ -13,10 +13,15 @@ use serde::Deserialize;
 /// Most bytes of what people are told of such an answer.
 const WORDS_MAX: usize = 1 << 10;
 
-/// What tells a status from other JSON.
+/// What tells a status from other JSON, and what it says. Admission webhooks may put words of their own into the rest.
 #[derive(Deserialize)]
-struct Kind {
+struct Said {
     kind: String,
+    code: u16,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
 }
 
 /// JSON as gateways answer with it.
@@ -29,11 +34,20 @@ pub(super) fn is_failure(code: StatusCode) -> bool {
     code.is_client_error() || code.is_server_error()
 }
 
-/// The status that stands for an answer with this body; `None` if the answer is one itself.
+/// The status that stands for an answer with this body; `None` if the answer is one itself that the client library can
+/// read.
 pub(super) fn as_status(code: StatusCode, body: &[u8]) -> Option<Bytes> {
-    if is_status(body) {
-        return None;
-    }
+    let said = serde_json::from_slice::<Said>(body).ok().filter(|said| said.kind == "Status" && said.code != 0);
+    let status = match said {
+        Some(_) if serde_json::from_slice::<Status>(body).is_ok() => return None,
+        Some(said) => Status::failure(&said.message, &said.reason).with_code(said.code),
+        None => Status::failure(&words(code, body), NOT_A_STATUS).with_code(code.as_u16()),
+    };
+    serde_json::to_vec(&status).ok().map(Bytes::from)
+}
+
+/// The code, and a line of what the answer says.
+fn words(code: StatusCode, body: &[u8]) -> String {
     let mut message = wordless(code.as_u16());
     let line = line(body);
     if !line.is_empty() {
@@ -41,13 +55,7 @@ pub(super) fn as_status(code: StatusCode, body: &[u8]) -> Option<Bytes> {
         message.push_str(&line);
     }
     message.truncate(message.floor_char_boundary(WORDS_MAX));
-    let status = Status::failure(&message, NOT_A_STATUS).with_code(code.as_u16());
-    serde_json::to_vec(&status).ok().map(Bytes::from)
-}
-
-fn is_status(body: &[u8]) -> bool {
-    serde_json::from_slice::<Kind>(body).is_ok_and(|of| of.kind == "Status")
-        && serde_json::from_slice::<Status>(body).is_ok_and(|status| status.code != 0)
+    message
 }
 
 /// The first line of what an answer says; nothing of a page for browsers.
@@ -110,6 +118,13 @@ mod tests {
         }
         let long = status_of(500, &"\u{e9}".repeat(4_000)).unwrap().message;
         assert!((WORDS_MAX - 2..=WORDS_MAX).contains(&long.len()), "{}", long.len());
+    }
+
+    #[test]
+    fn what_a_webhook_says_in_other_words_stays_a_refusal_of_the_api_server() {
+        let body = r#"{"kind": "Status", "apiVersion": "v1", "status": "Denied", "message": "no", "code": 400}"#;
+        let status = status_of(400, body).unwrap();
+        assert_eq!((status.code, &*status.reason, &*status.message), (400, "", "no"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -81,7 +81,8 @@ impl LeaseOptions {
         Ok(())
     }
 
-    /// From a renewal that failed to the next try: there is time for many of them until leadership is lost.
+    /// From the beginning of a renewal that fails to the next try, at least: there is time for many of them until
+    /// leadership is lost.
     fn pause(&self) -> Duration {
         self.renew_interval / 4
     }
@@ -252,7 +253,8 @@ impl Leader {
             let is_outdated = is_conflict(&error) || is_not_found(&error);
             if !is_outdated || std::mem::replace(&mut has_conflicted, true) {
                 tracing::warn!(error = with_causes(&error), "the lease was not renewed; will try again");
-                sleep(self.options.pause()).await;
+                // One that was not answered has taken longer: there is no time to lose.
+                sleep_until(sent_at + self.options.pause()).await;
             }
             // After every failure, not only after a conflict: the answers that would say so may be lost as well.
             if self.read_again(&tries).await? {
