@@ -335,13 +335,7 @@ fn edited_while_the_plan_is_lost(has_proposal: bool, looked_before: bool) -> (Jo
     let kept: Vec<ConfigMap> = simulation.config_maps(&[names::PART_ADL, names::PART_PLAN]);
     if has_proposal {
         simulation.resize(0, 4);
-        for _ in 0..40 {
-            if simulation.status().proposal.is_some() {
-                break;
-            }
-            simulation.round();
-            simulation.work();
-        }
+        simulation.until(|simulation| simulation.status().proposal.is_some());
         assert!(simulation.status().proposal.is_some());
     }
     simulation.delete(&UserDeletion::Chunks);

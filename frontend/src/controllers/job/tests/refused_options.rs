@@ -115,13 +115,7 @@ fn a_proposal_that_is_whole_while_the_plan_is_lost_is_carried_out_with_what_the_
     simulation.settle();
     let committed = simulation.config_maps(&[names::PART_PLAN]);
     simulation.resize(0, 4);
-    for _ in 0..40 {
-        if simulation.status().proposal.is_some() {
-            break;
-        }
-        simulation.round();
-        simulation.work();
-    }
+    simulation.until(|simulation| simulation.status().proposal.is_some());
     lose(&mut simulation, &committed);
     simulation.reconcile();
     assert_eq!((ready(&simulation).as_str(), simulation.status().proposal.is_some()), ("PlanLost", true));
