@@ -4,10 +4,10 @@
 //! channels of the regions around (`Score[1].Model[3].Filter`). Who sends to whom they do not say: `fusion-service
 //! graph` draws that from the ADL.
 
+use super::named::named;
 use super::options::{GraphFormat, GraphOptions};
 use super::status::phase;
 use super::words::{one_line, unseen};
-use anyhow::Context as _;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use std::collections::BTreeMap;
@@ -28,8 +28,7 @@ struct Place<'a> {
 /// Prints the job.
 pub(crate) async fn show(client: Client, namespace: &str, options: &GraphOptions) -> anyhow::Result<()> {
     let name = &options.job;
-    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-    let job = jobs.get_opt(name).await?.with_context(|| format!("there is no job {name} in namespace {namespace}"))?;
+    let job: Job = named(&client, namespace, "job", name).await?;
     let of_job = ListParams::default().labels(&format!("{}={name}", names::LABEL_JOB));
     let pes: Vec<ProcessingElement> = Api::namespaced(client, namespace).list(&of_job).await?.items;
     let text = match options.output {

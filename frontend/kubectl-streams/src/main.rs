@@ -6,6 +6,7 @@
 //! * [`plan`] — what a resize would do.
 //! * [`resize`] — asks for widths and follows the request; withdraws one.
 //! * [`progress`] — pure: what there is to tell of a request.
+//! * [`named`] — objects by their names.
 //! * [`output`] — lines of commands that do something, whoever reads them.
 //! * [`words`] — pure: errors, numbers and texts of others, for people.
 //!
@@ -14,6 +15,7 @@
 //! API: what a resize would do is in no object.
 
 mod graph;
+mod named;
 mod options;
 mod output;
 mod plan;

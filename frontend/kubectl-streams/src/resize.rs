@@ -2,6 +2,7 @@
 //!
 //! Knows: objects of requests. Must not know: the elasticity API, how widths come into force.
 
+use super::named::named;
 use super::options::{CancelOptions, ResizeOptions};
 use super::progress::{has_come_to, is_unseen, tell};
 use super::{output, words};
@@ -39,10 +40,8 @@ pub(crate) async fn resize(client: Client, namespace: &str, options: ResizeOptio
     let deadline = Instant::now() + options.timeout;
     let wait = options.wait.phase();
     let job = options.job.clone();
+    let of: Job = named(&client, namespace, "job", &job).await?;
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-    let Some(of) = jobs.get_opt(&job).await? else {
-        bail!("there is no job {job} in namespace {namespace}");
-    };
     let requests: Api<Resize> = Api::namespaced(client, namespace);
     let has_key = options.key.is_some();
     let (name, is_new) = make(&requests, &request(&of, options)?).await?;
@@ -153,11 +152,9 @@ async fn follow(
 /// Withdraws a request, and waits until it is cancelled or turns out to be committed (rule elasticity-22).
 pub(crate) async fn cancel(client: Client, namespace: &str, options: &CancelOptions) -> anyhow::Result<Ending> {
     let deadline = Instant::now() + options.timeout;
-    let requests: Api<Resize> = Api::namespaced(client, namespace);
     let name = &options.request;
-    let Some(request) = requests.get_opt(name).await? else {
-        bail!("there is no request {name} in namespace {namespace}");
-    };
+    let request: Resize = named(&client, namespace, "request", name).await?;
+    let requests: Api<Resize> = Api::namespaced(client, namespace);
     if let Some(decided) = withdrawn(&request) {
         return decided;
     }

@@ -1,9 +1,9 @@
 //! How a job is.
 
+use super::named::named;
 use super::options::StatusOptions;
 use super::progress::{is_plan_lost, tell};
 use super::words::{one_line, pes, unseen};
-use anyhow::Context as _;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use std::io::Write as _;
@@ -24,8 +24,7 @@ struct Seen {
 /// Prints how the job is.
 pub(crate) async fn show(client: Client, namespace: &str, options: &StatusOptions) -> anyhow::Result<()> {
     let name = &options.job;
-    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-    let job = jobs.get_opt(name).await?.with_context(|| format!("there is no job {name} in namespace {namespace}"))?;
+    let job: Job = named(&client, namespace, "job", name).await?;
     let of_job = ListParams::default().labels(&format!("{}={name}", names::LABEL_JOB));
     let (regions, pes, requests) = tokio::try_join!(
         async { Api::namespaced(client.clone(), namespace).list(&of_job).await },

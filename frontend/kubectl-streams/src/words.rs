@@ -1,27 +1,11 @@
 //! Words for people: of errors, of numbers, and of texts that somebody else has written.
 
 use std::error::Error;
+use streams_kubernetes::error::with_causes;
 
 /// An error with its causes, without saying anything twice: of the API server only what it said.
-///
-/// kube's own texts have those of their causes in them, and that of the API server ends in a dump of its answer.
 pub(crate) fn of_error(error: &(dyn Error + 'static)) -> String {
-    let mut said: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(kube::Error::Api(status)) = error.downcast_ref() {
-            said.push(one_line(&status.message));
-            break;
-        }
-        let (text, cause) = (error.to_string(), error.source());
-        let own = cause.and_then(|cause| text.strip_suffix(&cause.to_string())).unwrap_or(&text);
-        let own = own.trim_end_matches([':', ' ']);
-        if !own.is_empty() && !said.iter().any(|said| said.contains(own)) {
-            said.push(own.to_owned());
-        }
-        next = cause;
-    }
-    said.join(": ")
+    one_line(&with_causes(error))
 }
 
 /// Whether nobody reads what is printed any more, as with `| head`: there is nothing to complain of. Errors of

@@ -146,9 +146,13 @@ pub(crate) fn wordless(code: u16) -> String {
     known.map_or_else(|| format!("HTTP {code}"), |known| format!("HTTP {code} {known}"))
 }
 
-/// What the API server said.
+/// What the API server said. Any JSON object is taken for a status, of code 0 if it has none.
 fn words(status: &Status) -> String {
-    if status.message.trim().is_empty() { wordless(status.code) } else { status.message.clone() }
+    match (status.message.trim(), status.code) {
+        ("", 0) => "JSON that says nothing known".to_owned(),
+        ("", code) => wordless(code),
+        _ => status.message.clone(),
+    }
 }
 
 /// How the API server refuses to apply a field that the definition of a kind does not declare (500).
@@ -253,29 +257,39 @@ pub fn is_already_exists(error: &kube::Error) -> bool {
 
 /// The error with its causes, for people: nothing is said twice, and of the API server only what it said.
 ///
-/// kube's own texts end in a dump of the whole answer.
+/// Errors of other crates often end in the whole text of their cause, and kube's in a dump of the whole answer.
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = String::new();
     let mut next = Some(error);
     while let Some(error) = next {
-        let (message, last) = match error.downcast_ref::<kube::Error>() {
-            Some(kube::Error::Api(status)) => (words(status), true),
-            _ => (without_dump(error.to_string()), false),
-        };
+        let status = status(error);
+        next = if status.is_some() { None } else { error.source() };
+        let message = status.map_or_else(|| without_cause(error), words);
         if !text.contains(&message) {
             if !text.is_empty() {
                 text.push_str(": ");
             }
             text.push_str(&message);
         }
-        next = if last { None } else { error.source() };
     }
     text
 }
 
-fn without_dump(mut text: String) -> String {
-    if let Some(dump) = text.find(" (Status {") {
-        text.truncate(dump);
+/// The status of the API server that an error is.
+fn status<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Status> {
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) => Some(status),
+        _ => error.downcast_ref().or_else(|| error.downcast_ref::<Box<Status>>().map(Box::as_ref)),
+    }
+}
+
+/// What an error says, without the text of its cause at the end.
+fn without_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    if !cause.is_empty() && text.ends_with(&cause) {
+        text.truncate(text.len() - cause.len());
+        text.truncate(text.trim_end_matches([' ', ':']).len());
     }
     text
 }
@@ -284,6 +298,8 @@ fn without_dump(mut text: String) -> String {
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::runtime::watcher;
+    use serde::de::Error as _;
 
     fn api(reason: &str, code: u16) -> kube::Error {
         kube::Error::Api(Status::failure("words of the server", reason).with_code(code).boxed())
@@ -391,6 +407,7 @@ mod tests {
         #[error("watching failed: {0}")]
         struct Watching(#[source] kube::Error);
         let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "refused");
+        let gone = Status::failure("gone", "Expired").with_code(410);
         let table = [
             (with_causes(&kube::Error::Service(Box::new(refused))), "ServiceError: refused"),
             (with_causes(&Outer(std::io::Error::other("inner"))), "outer: inner"),
@@ -400,7 +417,19 @@ mod tests {
                 "HTTP 503 Service Unavailable",
             ),
             (Error::from(api("Forbidden", 403)).to_string(), "words of the server"),
-            (with_causes(&Watching(api("Gone", 410))), "watching failed: ApiError: words of the server: Gone"),
+            (with_causes(&Watching(api("Gone", 410))), "watching failed: words of the server"),
+            (
+                with_causes(&watcher::Error::WatchError(Box::new(gone))),
+                "error returned by apiserver during watch: gone",
+            ),
+            (
+                with_causes(&watcher::Error::WatchFailed(kube::Error::Api(Box::default()))),
+                "watch stream failed: JSON that says nothing known",
+            ),
+            (
+                with_causes(&watcher::Error::WatchFailed(kube::Error::SerdeError(serde_json::Error::custom("old")))),
+                "watch stream failed: Error deserializing response: old",
+            ),
         ];
         for (actual, expected) in table {
             assert_eq!(actual, expected);

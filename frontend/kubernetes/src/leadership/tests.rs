@@ -298,6 +298,18 @@ async fn a_renewal_that_is_stored_is_not_one_once_somebody_else_has_the_lease() 
     assert_eq!((lost, term.lasts()), (Lost::To("b".to_owned()), false));
 }
 
+/// The leader that has ended says something, and the next one hears it within its `term`: what, and by how much at most
+/// it takes the words for older than they are.
+async fn assert_last_words(released: Released, term: &Term, older_by: Duration) {
+    sleep(LINGER).await;
+    let said_at = Instant::now();
+    released.say(|| Some("n/a".to_owned())).await.unwrap();
+    sleep(options().renew_interval * 2).await;
+    let LastWords::Said { words, not_before } = term.last_words() else { panic!("{:?}", term.last_words()) };
+    assert_eq!(&*words, "n/a");
+    assert!(not_before <= said_at && said_at - not_before <= older_by, "{not_before:?} {said_at:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn last_words_are_heard_although_no_answer_to_a_renewal_arrives() {
     let client = server();
@@ -305,16 +317,7 @@ async fn last_words_are_heard_although_no_answer_to_a_renewal_arrives() {
     let (mut second, term) = leader(&client, "b").await;
     second.api = Api::namespaced(unsteady(&client, no_answer_to_a_write), "n");
     let holding = tokio::spawn(async move { second.hold(&CancellationToken::new()).await });
-    sleep(LINGER).await;
-    let said_at = Instant::now();
-    released.say(|| Some("n/a".to_owned())).await.unwrap();
-    sleep(options().renew_interval * 2).await;
-    let LastWords::Said { words, not_before } = term.last_words() else { panic!("{:?}", term.last_words()) };
-    assert_eq!(&*words, "n/a");
-    assert!(
-        not_before <= said_at && said_at - not_before <= options().renew_interval * 2,
-        "{not_before:?} {said_at:?}"
-    );
+    assert_last_words(released, &term, options().renew_interval * 2).await;
     assert!(!holding.is_finished());
     holding.abort();
 }
@@ -328,13 +331,7 @@ async fn the_next_leader_hears_what_the_one_before_says_and_that_it_was_not_said
     let (second, term) = leader(&client, "b").await;
     assert!(matches!(term.last_words(), LastWords::Awaited { .. }));
     let holding = tokio::spawn(async move { second.hold(&CancellationToken::new()).await });
-    sleep(LINGER).await;
-    let said_at = Instant::now();
-    released.say(|| Some("n/a".to_owned())).await.unwrap();
-    sleep(options().renew_interval * 2).await;
-    let LastWords::Said { words, not_before } = term.last_words() else { panic!("{:?}", term.last_words()) };
-    assert_eq!(&*words, "n/a");
-    assert!(not_before <= said_at && said_at - not_before <= options().renew_interval, "{not_before:?} {said_at:?}");
+    assert_last_words(released, &term, options().renew_interval).await;
     assert!(!holding.is_finished(), "a Lease that both write is not lost");
     holding.abort();
 }
