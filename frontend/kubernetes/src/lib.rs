@@ -20,6 +20,7 @@
 //! | [`events`] | Kubernetes Events, in the background | rule call-14 |
 //! | [`metrics`] | counters of all of these | |
 //! | [`few_lines`] | how often the log tells of what others can bring about at will | rules call-6 and call-14 |
+//! | [`spare_room`] | room that maps give back | rule call-20 |
 //! | `key` | namespace and name of an object | |
 //! | [`object_names`] | what can be the name of an object | rule call-31 |
 //!
@@ -41,6 +42,7 @@ pub mod metrics;
 pub mod object_names;
 pub mod ownership;
 pub mod queue;
+pub mod spare_room;
 pub mod stopwatch;
 pub mod wait;
 pub mod watch;

@@ -3,7 +3,8 @@
 //! * It is kept for one object: that with this name *and uid*. What is kept of an earlier one of the name is dropped.
 //! * It ends when the object leaves the mirror ([`Remembered::end_with`]). A reconcile that was under way then may keep
 //!   something once more; the departure has queued the object, and the reconcile that finds nothing forgets it.
-//! * There is at most one value per name, and the value itself is bounded; so memory is bounded by what is mirrored.
+//! * There is at most one value per name, and the value itself is bounded; so memory is bounded by what is mirrored,
+//!   and so is the room for it: a map that was emptied gives it back.
 //!
 //! Nothing of it is needed for correctness.
 //!
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use streams_kubernetes::Key;
+use streams_kubernetes::spare_room::give_back;
 use streams_kubernetes::watch::{Mirrored, Watch};
 
 /// Values by object. Cheap to clone; all clones are the same.
@@ -87,18 +89,24 @@ impl<V> Remembered<V> {
         let mut values = self.lock();
         if values.get(key).is_some_and(|remembrance| remembrance.uid == uid) {
             values.remove(key);
+            give_back(&mut values);
         }
     }
 
     /// There is no object of this name.
     pub(crate) fn forget_all_of(&self, key: &Key) {
-        self.lock().remove(key);
+        let mut values = self.lock();
+        values.remove(key);
+        give_back(&mut values);
     }
 
     /// Keeps the values for which this holds.
     pub(crate) fn retain(&self, holds: impl Fn(&V) -> bool) {
         // Large ones take a while to drop, and others wait for the lock.
-        let gone: Vec<_> = self.lock().extract_if(|_, remembrance| !holds(&remembrance.value)).collect();
+        let mut values = self.lock();
+        let gone: Vec<_> = values.extract_if(|_, remembrance| !holds(&remembrance.value)).collect();
+        give_back(&mut values);
+        drop(values);
         drop(gone);
     }
 

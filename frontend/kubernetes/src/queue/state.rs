@@ -5,6 +5,7 @@
 //! Invariants: the guarantees of [`queue`](super) are kept here. Nothing is kept of a key that is nowhere.
 
 use super::turns::{Owner, Turns};
+use crate::spare_room::give_back;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -210,6 +211,7 @@ impl<K: Clone + Ord + Hash> State<K> {
         let (key, urgent) = popped.or_else(|| self.pop(!urgent_first, &is_in_trouble))?;
         self.urgent_in_a_row = if urgent { self.urgent_in_a_row.saturating_add(1) } else { 0 };
         let since = self.queued.remove(&key).map_or(now, |place| place.since);
+        give_back(&mut self.queued);
         let of_namespace = self.in_progress_of.entry((self.sharing.owner)(&key).namespace).or_default();
         of_namespace.all += 1;
         of_namespace.not_urgent += usize::from(!urgent);
@@ -269,6 +271,7 @@ impl<K: Clone + Ord + Hash> State<K> {
             let urgency = self.delayed.remove(&key).map_or(Urgency::Usual, |delayed| delayed.urgency);
             self.add(key, urgency, now);
         }
+        give_back(&mut self.delayed);
     }
 
     pub(super) fn depth(&self) -> usize {

@@ -17,7 +17,8 @@
 //! Knows: bytes. Must not know: that they are JSON of objects.
 
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::thread::available_parallelism;
 use zstd::zstd_safe::{self, CCtx, CDict, CompressionLevel, DCtx, DDict};
 
 /// Bytes of a dictionary.
@@ -26,10 +27,13 @@ const DICTIONARY: usize = 16 * 1024;
 const LEVEL: CompressionLevel = 1;
 /// A dictionary is made anew after so many times as many arrivals.
 const RENEWED_AFTER: u64 = 16;
-/// Contexts of each sort that wait for the next use. More are made when more are used at the same time.
+/// Contexts of each sort that wait for the next use, at most. More are made when more are used at the same time, which
+/// more threads than processors seldom do.
 const SPARE: usize = 4;
 /// What is larger is unpacked into memory of its own.
-const BUFFER: usize = 256 * 1024;
+const BUFFER: usize = 64 * 1024;
+
+static SPARES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(SPARE, |all| all.get().min(SPARE)));
 
 static READERS: Pool<Reader> = Pool::new();
 static WRITERS: Pool<CCtx<'static>> = Pool::new();
@@ -184,7 +188,7 @@ impl<T> Pool<T> {
 
     fn give(&self, spare: T) {
         let mut spares = self.0.lock();
-        if spares.len() < SPARE {
+        if spares.len() < *SPARES {
             spares.push(spare);
         }
     }

@@ -31,7 +31,7 @@ use self::in_vain::InVain;
 use self::plans::PlansOfJob;
 use super::held_up::HeldUp;
 use super::objects::user_ports::KnownEndpoints;
-use super::observed::drift::Compared;
+use super::observed::compared::Compared;
 use super::observed::own_writes::OwnWrites;
 use super::owned::Owned;
 use super::refusals::Refusals;
@@ -191,7 +191,7 @@ impl Entry {
             going: None,
             user_ports: KnownEndpoints::default(),
             own_writes: OwnWrites::default(),
-            compared: Compared::new(),
+            compared: Compared::default(),
             restorations: BTreeMap::new(),
             lost_edits: None,
             outdated: OutdatedDefinitions::default(),

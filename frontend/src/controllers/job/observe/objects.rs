@@ -175,7 +175,7 @@ async fn differences<C>(
         (std::mem::take(&mut entry.compared), written)
     });
     let mirrored = Arc::clone(mirrored);
-    let agrees = |(number, fingerprint): &(u64, u64)| before.get(number).is_some_and(|it| it.has_agreed(*fingerprint));
+    let agrees = |(number, fingerprint): &(u64, u64)| before.get(*number).is_some_and(|it| it.has_agreed(*fingerprint));
     let known = if before.is_empty() { 0 } else { mirrored.fingerprints().filter(agrees).count() };
     let amount = mirrored.len().saturating_add(mirrored.len().saturating_sub(known).saturating_mul(OF_AN_OBJECT));
     let compared = off_thread_if_many(amount, move || drift::differences(&wanted, &mirrored, &before, &written)).await;

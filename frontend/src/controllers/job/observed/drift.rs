@@ -9,6 +9,7 @@
 //!
 //! Knows: objects as they should be, objects as mirrors show them. Must not know: what follows from a difference.
 
+use super::compared::{Compared, KnownObject};
 use super::mirrored::{MirroredChildren, Shown};
 use super::snapshot::JobSnapshot;
 use super::{DesiredGeneration, DesiredPe, ObservedRegion, TextReference};
@@ -30,27 +31,6 @@ use streams_kubernetes::cluster::Object;
 use streams_kubernetes::drift;
 use streams_kubernetes::watch::{ConfigMapMeta, Mirrored};
 use streams_proto::fusion::v1::{ParallelRegion as PlannedRegion, Plan, ProcessingElement as Planned};
-
-/// What is known of the objects that there were when they were compared last, by the numbers that stand for them
-/// ([`Shown::number`]).
-pub(crate) type Compared = HashMap<u64, KnownObject>;
-
-/// What is known of an object.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct KnownObject {
-    /// Stands for the version in which it agreed ([`Shown::fingerprint`]). So an object is compared once for each of
-    /// its versions.
-    agreed: Option<u64>,
-    /// Hash of what was applied to it last, as this process has seen it or done it.
-    applied: Option<Arc<str>>,
-}
-
-impl KnownObject {
-    /// The object agreed, in this version.
-    pub(crate) fn has_agreed(&self, fingerprint: u64) -> bool {
-        self.agreed == Some(fingerprint)
-    }
-}
 
 /// A difference between an object and what was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,7 +64,7 @@ pub(in super::super) fn differences(
     before: &Compared,
     written: &BTreeMap<Owned, Arc<str>>,
 ) -> Result<(BTreeMap<Owned, Difference>, Compared), Error> {
-    let (parts, known, found) = (OnceCell::new(), Compared::with_capacity(before.len()), BTreeMap::new());
+    let (parts, known, found) = (OnceCell::new(), Vec::with_capacity(before.len()), BTreeMap::new());
     let mut comparison = Comparison { wanted, parts, before, written, known, found };
     for (id, pe) in &objects.processing_elements {
         comparison
@@ -121,7 +101,7 @@ pub(in super::super) fn differences(
     for (name, (_, map)) in &objects.config_maps {
         comparison.content(name, map)?;
     }
-    Ok((comparison.found, comparison.known))
+    Ok((comparison.found, Compared::of(comparison.known)))
 }
 
 struct Comparison<'a> {
@@ -129,7 +109,7 @@ struct Comparison<'a> {
     parts: OnceCell<Parts>,
     before: &'a Compared,
     written: &'a BTreeMap<Owned, Arc<str>>,
-    known: Compared,
+    known: Vec<KnownObject>,
     found: BTreeMap<Owned, Difference>,
 }
 
@@ -151,10 +131,10 @@ impl Comparison<'_> {
             self.note(owned, existing, Some(hash), field);
             return Ok(());
         }
-        let before = self.before.get(&existing.number).and_then(|known| known.applied.as_ref());
-        let Some(applied) = self.written.get(&owned).or(before).cloned() else { return Ok(()) };
+        let before = || self.before.get(existing.number).and_then(KnownObject::applied).map(Arc::from);
+        let Some(applied) = self.written.get(&owned).cloned().or_else(before) else { return Ok(()) };
         let is_wanted = desired(self.wanted, &applied).is_some();
-        self.known.insert(existing.number, KnownObject { agreed: None, applied: Some(Arc::clone(&applied)) });
+        self.known.push(KnownObject::new(existing.number, None, Some(&applied)));
         // One that is behind is that for what it was made for, whoever has changed it since.
         if is_wanted {
             let field = format!("metadata.annotations.{}", names::ANNOTATION_APPLIED_HASH);
@@ -165,8 +145,8 @@ impl Comparison<'_> {
 
     /// Whether it agreed in this version. Then all that is known of it stays so.
     fn is_known_to_agree<M, O>(&mut self, existing: &Shown<M, O>) -> bool {
-        let known = self.before.get(&existing.number).filter(|known| known.has_agreed(existing.fingerprint));
-        self.known.extend(known.map(|known| (existing.number, known.clone())));
+        let known = self.before.get(existing.number).filter(|known| known.has_agreed(existing.fingerprint));
+        self.known.extend(known.cloned());
         known.is_some()
     }
 
@@ -203,7 +183,7 @@ impl Comparison<'_> {
     fn note<M, O>(&mut self, owned: Owned, existing: &Shown<M, O>, hash: Option<&Arc<str>>, field: Option<String>) {
         let agreed = field.is_none().then_some(existing.fingerprint);
         if agreed.is_some() || hash.is_some() {
-            self.known.insert(existing.number, KnownObject { agreed, applied: hash.cloned() });
+            self.known.push(KnownObject::new(existing.number, agreed, hash.map(|hash| &**hash)));
         }
         if let Some(field) = field {
             let of_content = matches!(owned, Owned::ConfigMap(_)) && !field.starts_with("metadata.");

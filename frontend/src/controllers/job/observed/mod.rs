@@ -6,12 +6,14 @@
 //! | [`mirrored`] | the objects of a job as the mirrors show them |
 //! | [`own_writes`] | what the process has written, and the mirrors do not show yet |
 //! | [`desired`] | pure: which objects should exist for a generation, as hashes |
+//! | [`compared`] | what is known of the objects since that was looked at |
 //! | [`drift`] | pure: what others changed of the objects |
 //! | [`snapshot`] | what an observation was made from |
 //!
 //! The values know: names, hashes and states of the objects of one job. They must not know: specs of objects, mirrors,
 //! clients.
 
+pub(crate) mod compared;
 pub(crate) mod desired;
 pub(crate) mod drift;
 pub(super) mod mirrored;

@@ -102,5 +102,5 @@ fn what_agreed_when_it_was_compared_is_known_of_every_object() {
     let look = reconciler.last_look(&key(), &uid).unwrap();
     let compared = reconciler.memory.find(&key(), &uid, |entry| entry.compared.clone()).unwrap();
     assert_eq!((look.fingerprints().count(), compared.len()), (look.len(), look.len()));
-    assert!(look.fingerprints().all(|(number, fingerprint)| compared[&number].has_agreed(fingerprint)));
+    assert!(look.fingerprints().all(|(number, fingerprint)| compared.get(number).unwrap().has_agreed(fingerprint)));
 }
