@@ -5,10 +5,11 @@ use anyhow::{Context as _, Result};
 use futures::{TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
-use kube::{Client, Resource};
+use kube::{Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use streams_api::{Job, ParallelRegion, ProcessingElement, names};
+use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, names};
+use tokio::sync::SetOnce;
 
 /// Objects of a list are read in pages.
 const PAGE: u32 = 500;
@@ -16,18 +17,43 @@ const PAGE: u32 = 500;
 /// What the frontend wrote, by namespace, in the order in which it has to.
 #[derive(Debug, Default)]
 pub(super) struct Written {
-    objects: BTreeMap<String, Vec<(ApiResource, Value)>>,
+    objects: BTreeMap<String, Vec<Object>>,
     /// Bytes of what the frontend keeps in its mirrors, as JSON: without what it trims.
     pub(super) mirrored: u64,
     /// Pods.
     pub(super) pods: usize,
 }
 
-fn kinds() -> [ApiResource; 6] {
+#[derive(Debug)]
+struct Object {
+    kind: ApiResource,
+    /// As a client would create it, without its owners.
+    bare: Value,
+    uid: String,
+    /// Who owns it, of which it has the uids of what the frontend wrote.
+    owners: Vec<Value>,
+}
+
+/// Uids of what the bare client has created, by those of what the frontend wrote; only of owners.
+type Uids = BTreeMap<String, SetOnce<String>>;
+
+/// In an order in which no object comes before its owner.
+fn kinds() -> [ApiResource; 10] {
     fn of<K: Resource<DynamicType = ()>>() -> ApiResource {
         ApiResource::erase::<K>(&())
     }
-    [of::<Job>(), of::<ConfigMap>(), of::<ParallelRegion>(), of::<Service>(), of::<ProcessingElement>(), of::<Pod>()]
+    [
+        of::<Job>(),
+        of::<ConfigMap>(),
+        of::<ParallelRegion>(),
+        of::<HostPool>(),
+        of::<ConsistentRegion>(),
+        of::<Export>(),
+        of::<Import>(),
+        of::<Service>(),
+        of::<ProcessingElement>(),
+        of::<Pod>(),
+    ]
 }
 
 impl Written {
@@ -45,11 +71,14 @@ impl Written {
                 loop {
                     let page = api.list(&parameters).await.with_context(|| format!("no list of {}", kind.plural))?;
                     for object in page.items {
+                        let uid = object.uid().unwrap_or_default();
                         let mut value = serde_json::to_value(object)?;
                         trim(&kind.kind, &mut value);
                         written.mirrored += kept(&kind.kind, &value);
                         written.pods += usize::from(kind.kind == "Pod");
-                        objects.push((kind.clone(), bare(value)));
+                        let owners = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+                        let owners = owners.cloned().unwrap_or_default();
+                        objects.push(Object { kind: kind.clone(), bare: bare(value), uid, owners });
                     }
                     match page.metadata.continue_.filter(|token| !token.is_empty()) {
                         Some(token) => parameters = parameters.continue_token(&token),
@@ -68,26 +97,60 @@ impl Written {
 
     /// The pods of each namespace, for other namespaces that are written into.
     pub(super) fn awaited(&self, into: &[String]) -> Awaited {
-        let pods = self.objects.values().map(|of| of.iter().filter(|(kind, _)| kind.kind == "Pod").count());
+        let pods = self.objects.values().map(|of| of.iter().filter(|object| object.kind.kind == "Pod").count());
         Awaited::new(into.iter().cloned().zip(pods))
     }
 
     /// Creates all of it in other namespaces.
     pub(super) async fn write(&self, client: &Client, into: &[String], at_once: usize) -> Result<()> {
+        let uids = self.uids();
         let pairs = self.objects.values().zip(into);
         let all = pairs.flat_map(|(objects, namespace)| objects.iter().map(move |object| (object, namespace)));
         // What one job has follows what another has: as if all were created at once.
         stream::iter(all.map(Ok))
-            .try_for_each_concurrent(at_once, |((kind, value), namespace)| async move {
-                let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, kind);
-                let mut value = value.clone();
-                if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-                    metadata.insert("namespace".to_owned(), json!(namespace));
-                }
-                let created = api.create(&PostParams::default(), &serde_json::from_value(value)?).await;
-                created.map(drop).with_context(|| format!("a {} cannot be created", kind.kind))
-            })
+            .try_for_each_concurrent(at_once, |(object, namespace)| object.create(client, namespace, &uids))
             .await
+    }
+
+    /// The owners, none of which has been created.
+    fn uids(&self) -> Uids {
+        let written = self.objects.values().flatten();
+        written
+            .filter(|object| OWNERS.contains(&&*object.kind.kind))
+            .map(|it| (it.uid.clone(), SetOnce::new()))
+            .collect()
+    }
+}
+
+/// Kinds of which objects own others.
+const OWNERS: [&str; 2] = ["Job", "ProcessingElement"];
+
+impl Object {
+    /// Creates it in another namespace as soon as its owners are there.
+    async fn create(&self, client: &Client, namespace: &str, uids: &Uids) -> Result<()> {
+        let mut owners = Vec::with_capacity(self.owners.len());
+        for owner in &self.owners {
+            let uid = owner.get("uid").and_then(Value::as_str).and_then(|uid| uids.get(uid));
+            let uid = uid.with_context(|| format!("a {} has an owner of another kind", self.kind.kind))?;
+            let mut owner = owner.clone();
+            owner["uid"] = json!(uid.wait().await);
+            owners.push(owner);
+        }
+        let mut value = self.bare.clone();
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("namespace".to_owned(), json!(namespace));
+            if !owners.is_empty() {
+                metadata.insert("ownerReferences".to_owned(), json!(owners));
+            }
+        }
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &self.kind);
+        let created = api.create(&PostParams::default(), &serde_json::from_value(value)?).await;
+        let created = created.with_context(|| format!("a {} cannot be created", self.kind.kind))?;
+        if let Some(uid) = uids.get(&self.uid) {
+            // Each is created once.
+            let _ = uid.set(created.uid().unwrap_or_default());
+        }
+        Ok(())
     }
 }
 
@@ -111,7 +174,7 @@ fn kept(kind: &str, object: &Value) -> u64 {
     }
 }
 
-/// What a client would create: nothing that the API server adds, and no owner, whose uid would be another one.
+/// What a client would create: nothing that the API server adds, and no owner, whose uid is another one.
 pub(in crate::soak) fn bare(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");

@@ -41,7 +41,9 @@ pub(super) struct Measured {
     /// From the first job to the last pod that runs, and to the last job that is ready.
     pub(super) running: Duration,
     pub(super) ready: Duration,
-    /// Figures of that time.
+    /// Figures of the time until the last pod runs.
+    pub(super) until_running: Figures,
+    /// Figures of the time until the last job is ready.
     pub(super) submission: Figures,
     /// From the first width to the last job that is rolled out, and the figures of that time.
     pub(super) resized: Duration,
@@ -115,6 +117,7 @@ pub(super) async fn measure(
     })
     .await?;
     let running = start.elapsed();
+    let at_running = Figures::of(frontend.http()).await?;
     wait_rolled_out(&client, &all, 0, options.within).await.context("all jobs are ready")?;
     let ready = start.elapsed();
     let after = Figures::of(frontend.http()).await?;
@@ -146,11 +149,17 @@ pub(super) async fn measure(
     let progress = Progress::begin("the bare client");
     let others = namespaces(control_plane, shape.namespaces).await?;
     let start = Instant::now();
-    written.write(&client, &others, options.at_once).await?;
-    let wrote = start.elapsed();
-    let mut awaited = written.awaited(&others);
-    wait("all pods run", options.within, async || awaited.run(&client).await).await?;
-    let ran = start.elapsed();
+    let writing = async {
+        let written = written.write(&client, &others, options.at_once).await;
+        written.map(|()| start.elapsed())
+    };
+    // Looked at as often as beside the frontend.
+    let coming_up = async {
+        let mut awaited = written.awaited(&others);
+        let running = wait("all pods run", options.within, async || awaited.run(&client).await).await;
+        running.map(|()| start.elapsed())
+    };
+    let (wrote, ran) = tokio::try_join!(writing, coming_up)?;
     leave(&client, &others, options.within).await?;
     progress.done();
     Ok(Measured {
@@ -158,6 +167,7 @@ pub(super) async fn measure(
         pes: expected,
         running,
         ready,
+        until_running: at_running.since(&before),
         submission: after.since(&before),
         resized,
         resize: last.since(&after),

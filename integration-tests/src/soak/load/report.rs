@@ -17,7 +17,7 @@ pub fn page(command: &str, options: &LoadOptions, outcome: &LoadOutcome) -> Resu
     let mut page = String::from("# Load\n\n");
     page.push_str(
         "Jobs of the sample application, created at once on a control plane whose nodes only seem to run pods (kwok), one frontend for all namespaces. \
-         The *bare client* then writes the same objects (Job, ConfigMaps, regions, Service, PE and pod of each PE) into other namespaces, knows nothing, \
+         The *bare client* then writes the same objects (Job, ConfigMaps, regions, host pools, Service, PE and pod of each PE, with their owners) into other namespaces, knows nothing, \
          and waits for nothing but its own calls; the scheduler and kwok do the same work for both. All of it shares the processors of one machine.\n\n",
     );
     let more = vec![
@@ -136,13 +136,17 @@ fn calls(page: &mut String, of: &Measured) -> Result<()> {
     let keys: BTreeSet<_> = of.submission.calls.keys().chain(of.resize.calls.keys()).cloned().collect();
     let each = |count: u64| format!("{:.2}", count as f64 / of.pes.max(1) as f64);
     let count = |figures: &Figures, key| figures.calls.get(key).copied().unwrap_or_default();
+    let row = |what: String, [running, ready, resize]: [u64; 3]| {
+        let counts = [(running, each(running)), (ready, each(ready)), (resize, each(resize))];
+        let [(a, b), (c, d), (e, f)] = counts.map(|(count, each)| (count.to_string(), each));
+        [what, a, b, c, d, e, f]
+    };
+    let all = [&of.until_running, &of.submission, &of.resize];
     let rows = keys.iter().map(|key| {
         let (verb, resource) = key;
-        let [submission, resize] = [&of.submission, &of.resize].map(|figures| count(figures, key));
-        [format!("{verb} {resource}"), submission.to_string(), each(submission), resize.to_string(), each(resize)]
+        row(format!("{verb} {resource}"), all.map(|figures| count(figures, key)))
     });
-    let [submission, resize] = [&of.submission, &of.resize].map(Figures::total);
-    let sum =
-        ["all but watches".to_owned(), submission.to_string(), each(submission), resize.to_string(), each(resize)];
-    table(page, ["", "submission", "a PE", "resize", "a PE"], rows.chain([sum]))
+    let sum = row("all but watches".to_owned(), all.map(Figures::total));
+    let header = ["", "until all pods run", "a PE", "until all jobs are ready", "a PE", "resize", "a PE"];
+    table(page, header, rows.chain([sum]))
 }
