@@ -64,10 +64,12 @@ impl Restorations {
         (self.pauses > 0).then(|| self.after_the_last(self.pause().saturating_add(PERIOD)))
     }
 
-    /// Whether they still say anything about what may be done `now`.
+    /// Whether they still say anything about what may be done `now`. Not if a clock was put back since: pauses would
+    /// last until its time has come.
     pub(crate) fn count(&self, now: Timestamp) -> bool {
         let forgotten = self.contended_until().unwrap_or_else(|| self.after_the_last(PERIOD));
-        now < forgotten
+        let is_ahead = self.recent.last().is_some_and(|last| last.duration_since(now) >= FIRST_PAUSE);
+        now < forgotten && !is_ahead
     }
 
     fn pause(&self) -> SignedDuration {
@@ -132,5 +134,6 @@ mod tests {
         restorations.note("f", at(1));
         restorations.note("f", at(2));
         assert!(restorations.count(at(12)) && !restorations.count(at(13)));
+        assert!(restorations.count(at(2)) && !restorations.count(at(1)), "a clock was put back");
     }
 }

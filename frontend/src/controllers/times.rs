@@ -1,7 +1,32 @@
-//! Times as statuses hold them, which is in whole seconds, and as controllers wait for them.
+//! Times as statuses hold them, which is in whole seconds, and as controllers wait for them; moments that a process
+//! remembers.
 
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
+use streams_kubernetes::cluster::Cluster;
+
+/// What the clocks of the process say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Clocks {
+    /// The time of day. That clock may be set at any moment.
+    pub(crate) now: Timestamp,
+    /// How much time has passed since some moment. A moment that the process remembers is one of these: how long ago it
+    /// was does not depend on what becomes of the time of day (rule call-20).
+    pub(crate) passed: Duration,
+}
+
+impl Clocks {
+    /// As they are now.
+    pub(crate) fn of<C: Cluster>(cluster: &C) -> Self {
+        Self { now: cluster.now(), passed: cluster.passed() }
+    }
+
+    /// The time of day of a remembered moment, by the clock as it is set now.
+    pub(crate) fn time_of(self, moment: Duration) -> Timestamp {
+        let ago = self.passed.saturating_sub(moment);
+        self.now.checked_sub(ago).unwrap_or(Timestamp::MIN)
+    }
+}
 
 /// `start` plus `duration`; a duration beyond the calendar never ends.
 pub(crate) fn after(start: Timestamp, duration: Duration) -> Timestamp {
@@ -26,6 +51,17 @@ pub(crate) fn up_to_second(at: Timestamp) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_long_ago_something_was_does_not_depend_on_the_time_of_day() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        // time of day, seconds that have passed -> when it was in the hundredth second
+        for (now, passed, expected) in [(1_000, 100, 1_000), (1_005, 105, 1_000), (400, 105, 395), (9_000, 105, 8_995)]
+        {
+            let clocks = Clocks { now: at(now), passed: Duration::from_secs(passed) };
+            assert_eq!(clocks.time_of(Duration::from_secs(100)), at(expected), "{now} {passed}");
+        }
+    }
 
     #[test]
     fn a_duration_beyond_the_calendar_never_ends() {

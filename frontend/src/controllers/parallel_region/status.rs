@@ -57,6 +57,9 @@ pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> Para
 
     status.observed_generation = object_generation;
     status.last_resize = status.last_resize_by(of_job, region.spec.index, applied);
+    // If the clock of the leader was ahead: a cool-down would last for as much longer (rule elasticity-25).
+    let committed_at = status.last_resize.as_mut().and_then(|last| last.committed_at.as_mut());
+    committed_at.into_iter().for_each(|at| at.0 = at.0.min(now));
     status.generation = status.generation_by(of_job, region.spec.index, applied);
     status.width = applied;
     if let Some(committed) = committed {

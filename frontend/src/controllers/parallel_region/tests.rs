@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::SignedDuration;
 use kube::api::DeleteParams;
 use streams_api::{
-    BundleReference, CommittedRegion, InitialWidth, JobSpec, JobStatus, ParallelRegionSpec, RefusedEdit, RegionWidth,
-    RejectedResize, RejectedWidth, Rollout,
+    BundleReference, CommittedRegion, InitialWidth, JobSpec, JobStatus, LastResize, ParallelRegionSpec, RefusedEdit,
+    RegionWidth, RejectedResize, RejectedWidth, Rollout,
 };
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::{Connection, Fault, Server};
@@ -394,6 +394,25 @@ fn a_region_that_was_resized_before_it_said_anything_says_so_at_once() {
         let status = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status.unwrap_or_default();
         let last = status.last_resize.map(|last| (last.generation, last.from, last.to));
         assert_eq!(last, from.map(|from| (4, from, 2)));
+    }
+}
+
+/// The clock of the leader that has committed the generation was ahead.
+#[test]
+fn a_width_that_has_changed_in_the_future_has_changed_when_somebody_sees_that() {
+    let server = server();
+    let (now, hour) = (server.now(), SignedDuration::from_hours(1));
+    server.edit::<ParallelRegion>(&key("flow-0"), |region| {
+        let committed_at = Some(MicroTime(now + hour));
+        let last_resize = Some(LastResize { generation: 4, from: 1, to: 2, committed_at, rolled_out_at: None });
+        region.status = Some(ParallelRegionStatus { width: Some(2), last_resize, ..ParallelRegionStatus::default() });
+    });
+    let mut process = RegionProcess::start(&server);
+    for _ in 0..2 {
+        process.settle(&server);
+        let last = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status.unwrap().last_resize.unwrap();
+        assert_eq!(last.committed_at, Some(MicroTime(now)), "it stays for so long after that");
+        server.advance(Duration::from_secs(10));
     }
 }
 

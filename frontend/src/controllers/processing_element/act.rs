@@ -13,7 +13,7 @@ use super::pod_status;
 use super::reconciler::PeReconciler;
 use crate::controllers::reconciler::Next;
 use crate::controllers::resizing::is_in_roll_out;
-use crate::controllers::times::{after, up_to_second};
+use crate::controllers::times::{Clocks, after, up_to_second};
 use crate::controllers::traces;
 use crate::pods_of_pe::{self, FIRST_LAUNCH};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -81,7 +81,7 @@ impl<C: Cluster> PeReconciler<C> {
             PeAction::Describe => {
                 let is_told = answers.refused.is_some()
                     && is_same_but_for_words(&decision.status, &observed.status)
-                    && self.refusals.is_told(key, pe.uid().as_deref().unwrap_or_default(), self.cluster.now());
+                    && self.refusals.is_told(key, pe.uid().as_deref().unwrap_or_default(), self.cluster.passed());
                 if decision.status != observed.status && !is_told {
                     match self.write(key, answers, pe.clone(), &decision).await? {
                         Written::Yes => {}
@@ -92,7 +92,7 @@ impl<C: Cluster> PeReconciler<C> {
                 match answers.refused.take() {
                     Some(refused) => {
                         if !is_told {
-                            self.refusals.tell(key, pe.uid().as_deref().unwrap_or_default(), self.cluster.now());
+                            self.refusals.tell(key, pe.uid().as_deref().unwrap_or_default(), self.cluster.passed());
                         }
                         Err(refused)
                     }
@@ -169,7 +169,7 @@ impl<C: Cluster> PeReconciler<C> {
     /// the PE is looked at.
     async fn forget_made_again(&self, key: &Key, answers: &Answers) {
         let uid = answers.pe.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
-        if self.unforgotten.is_told(key, &uid, self.cluster.now()) {
+        if self.unforgotten.is_told(key, &uid, self.cluster.passed()) {
             return;
         }
         let patch = json!({"metadata": {"uid": uid, "annotations": {(names::ANNOTATION_MADE_AGAIN): null}}});
@@ -180,7 +180,7 @@ impl<C: Cluster> PeReconciler<C> {
             }
             Err(error) => {
                 tracing::debug!(pe = %key, %error, "it cannot be taken back that the PE was made again");
-                self.unforgotten.tell(key, &uid, self.cluster.now());
+                self.unforgotten.tell(key, &uid, self.cluster.passed());
             }
         }
     }
@@ -256,7 +256,7 @@ impl<C: Cluster> PeReconciler<C> {
             Some(node) => self.node_exists(&node).await? == Some(false),
             None => false,
         };
-        let since = self.last_seen.absent_since(key, &uid, launch_count, self.cluster.now());
+        let since = self.last_seen.absent_since(key, &uid, launch_count, Clocks::of(&self.cluster));
         let deletion_seen = last_seen.as_ref().is_some_and(|seen| seen.deletion_seen);
         answers.vanished = Some((
             launch_count,
@@ -439,7 +439,7 @@ impl<C: Cluster> PeReconciler<C> {
     async fn delete(&self, key: &Key, answers: &mut Answers, deletions: &[Deletion]) {
         let Some(pe) = answers.pe.clone() else { return };
         let of_pe = pe.uid().unwrap_or_default();
-        for Deletion { name, uid } in self.deleted_pods.not_going(key, &of_pe, deletions, self.cluster.now()) {
+        for Deletion { name, uid } in self.deleted_pods.not_going(key, &of_pe, deletions, self.cluster.passed()) {
             if answers.undeleted.contains_key(uid) {
                 continue;
             }
@@ -448,7 +448,7 @@ impl<C: Cluster> PeReconciler<C> {
                 return;
             }
             match self.writer(key).delete::<Pod>(name, Some(uid), PropagationPolicy::Background).await {
-                Ok(()) => self.deleted_pods.note(key, &of_pe, uid, self.cluster.now()),
+                Ok(()) => self.deleted_pods.note(key, &of_pe, uid, self.cluster.passed()),
                 Err(error) => {
                     if is_answer(&error) && !is_busy(&error) {
                         let note = format!("pod {name} cannot be deleted: {error}");

@@ -1,11 +1,12 @@
 //! Computes phase and conditions of a PE (rule pe-14), and what still counts of what its pods have told. Pure.
 //!
 //! The phase is `Running`, and the condition `Ready` is true, once the pod has been running for
-//! `rollout.minReadySeconds` of the job. A pod that counted as running goes on to, whatever becomes of the option.
+//! `rollout.minReadySeconds` of the job, by the clock of the frontend. A pod that counted as running goes on to,
+//! whatever becomes of the option.
 
 use super::facts::{
     LeftBehind, STOPPED, SUSPENDED, blocking, current, how_it_ended, is_restart_permitted, lacks_bundle, obstacle,
-    put_off_until, recorded, was_created,
+    put_off_until, recorded, running_since, was_created,
 };
 use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -47,7 +48,7 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
     if let Some(pod) = pod {
         status.node_name.clone_from(&pod.node);
         status.running_since = match &pod.stage {
-            Stage::Running(since) => since.map(Time).or(status.running_since).or(Some(Time(observed.now))),
+            Stage::Running(_) => Some(Time(running_since(observed, &status))),
             Stage::Pending(_) | Stage::Unknown | Stage::Ended(_) => status.running_since,
         };
     }
@@ -149,13 +150,12 @@ fn what(observed: &PeObservation, status: &ProcessingElementStatus, pod: Option<
             let message = if message.is_empty() { "the pod does not run yet" } else { message };
             Some(doing(PePhase::Starting, reason, message))
         }
-        Stage::Running(since) => {
+        Stage::Running(_) => {
             if let Some(missing) = lacks_bundle(observed, status) {
                 let message = format!("the pod waits for its bundle: {}", missing.message);
                 return Some(doing(PePhase::Starting, &*missing.reason, message));
             }
-            let since = since.or(status.running_since.as_ref().map(|since| since.0));
-            let settled = since.is_none_or(|since| observed.has_settled(since));
+            let settled = observed.has_settled(running_since(observed, status));
             Some(if settled || counted_as_running(observed, status) {
                 doing(PePhase::Running, "Running", "the pod runs")
             } else {

@@ -177,6 +177,12 @@ pub(super) fn put_off_until(now: Timestamp, status: &ProcessingElementStatus) ->
     (until <= after(now, LONGEST_DELAY)).then_some(until)
 }
 
+/// Since when the pod of the launch, which runs, counts as running: since that was recorded, or from now on. Nodes have
+/// clocks of their own, which may be ahead or behind, and so may the frontend that has recorded it (rule pe-14).
+pub(super) fn running_since(observed: &PeObservation, status: &ProcessingElementStatus) -> Timestamp {
+    status.running_since.as_ref().map_or(observed.now, |since| since.0.min(observed.now))
+}
+
 /// How a pod ended, in words.
 pub(super) fn how_it_ended(termination: &Termination) -> String {
     let Termination { pod_name, outcome, exit_code, reason, message, .. } = termination;

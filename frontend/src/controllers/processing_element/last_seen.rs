@@ -9,12 +9,14 @@ use super::observed::ObservedPod;
 use super::pod_status;
 use super::unclaimed::Unclaimed;
 use crate::controllers::remembered::Remembered;
+use crate::controllers::times::{Clocks, whole_seconds};
 use crate::mirrors::{Mirrors, pe_of};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::{Departure, Kept};
@@ -58,18 +60,20 @@ impl Default for LastSeen {
 #[derive(Clone, Debug)]
 struct Absence {
     launch_count: u64,
-    since: Timestamp,
+    /// How much time had passed then.
+    since: Duration,
 }
 
 /// Since when something is known of this launch.
-fn first_known(known: &Remembered<Absence>, pe: &Key, uid: &str, now: Absence) -> Timestamp {
-    let new = || now.clone();
-    known.with(pe, uid, new, |absence| {
-        if absence.launch_count != now.launch_count {
+fn first_known(known: &Remembered<Absence>, pe: &Key, uid: &str, launch_count: u64, clocks: Clocks) -> Timestamp {
+    let new = || Absence { launch_count, since: clocks.passed };
+    let since = known.with(pe, uid, new, |absence| {
+        if absence.launch_count != launch_count {
             *absence = new();
         }
         absence.since
-    })
+    });
+    clocks.time_of(since)
 }
 
 /// A pod as it was seen last.
@@ -286,14 +290,15 @@ impl LastSeen {
         seen.into_iter().chain(self.unclaimed.get(&object, Instant::now())).find(is_it)?.seen()
     }
 
-    /// The pod of a launch does not exist `now`. Returns since when this is known.
-    pub(crate) fn absent_since(&self, pe: &Key, uid: &str, launch_count: u64, now: Timestamp) -> Timestamp {
-        first_known(&self.absences, pe, uid, Absence { launch_count, since: now })
+    /// The pod of a launch does not exist now. Returns since when this is known.
+    pub(crate) fn absent_since(&self, pe: &Key, uid: &str, launch_count: u64, clocks: Clocks) -> Timestamp {
+        first_known(&self.absences, pe, uid, launch_count, clocks)
     }
 
-    /// The PE is to have another pod than that of this launch. Returns since when this is known.
-    pub(crate) fn without_pod_since(&self, pe: &Key, uid: &str, launch_count: u64, now: Timestamp) -> Timestamp {
-        first_known(&self.without_pod, pe, uid, Absence { launch_count, since: now })
+    /// The PE is to have another pod than that of this launch. Returns since when this is known, in whole seconds: the
+    /// PE says so, in the same words at each look.
+    pub(crate) fn without_pod_since(&self, pe: &Key, uid: &str, launch_count: u64, clocks: Clocks) -> Timestamp {
+        whole_seconds(first_known(&self.without_pod, pe, uid, launch_count, clocks))
     }
 
     /// The PE needs no other pod than it has.
@@ -382,12 +387,15 @@ mod tests {
         assert!(found("p", 4, None).unwrap().deletion_seen);
         assert!(!found("p", 4, None).unwrap().is_gone(), "it may only have lost its label");
         let at = |second| Timestamp::from_second(second).unwrap();
-        // launch count, now -> absent since
-        for (launch_count, now, since) in [(4, 10, 10), (4, 12, 10), (5, 13, 13)] {
-            assert_eq!(seen.absent_since(&key, "p", launch_count, at(now)), at(since));
+        let clocks = |now, passed| Clocks { now: at(now), passed: Duration::from_secs(passed) };
+        // launch count, time of day, seconds that have passed -> absent since
+        let table = [(4, 1_010, 10, 1_010), (4, 1_012, 12, 1_010), (4, 112, 12, 110), (5, 113, 13, 113)];
+        for (launch_count, now, passed, since) in table {
+            let found = seen.absent_since(&key, "p", launch_count, clocks(now, passed));
+            assert_eq!(found, at(since), "{launch_count} {now} {passed}");
         }
         seen.forget(&key);
-        assert_eq!(seen.absent_since(&key, "p", 5, at(20)), at(20));
+        assert_eq!(seen.absent_since(&key, "p", 5, clocks(20, 20)), at(20));
     }
 
     #[test]

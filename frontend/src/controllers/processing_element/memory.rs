@@ -4,7 +4,6 @@
 
 use super::decide::Deletion;
 use crate::controllers::remembered::Remembered;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use streams_kubernetes::watch::{Watch, version};
 /// when its PE is looked at.
 pub(super) const DELETION_COUNTS: Duration = Duration::from_secs(30);
 /// How long a refusal counts as told, whatever its words.
-const TOLD_FOR: SignedDuration = SignedDuration::from_secs(60);
+const TOLD_FOR: Duration = Duration::from_secs(60);
 
 /// PEs as the controller wrote them last, until the mirror has caught up. A decision by an older state would only end
 /// in a conflict.
@@ -67,7 +66,8 @@ impl OwnWrites {
 /// time. Whatever is written of a PE brings the next look at it, and with it the next try.
 #[derive(Debug, Default)]
 pub(crate) struct ToldRefusals {
-    by_pe: Remembered<Timestamp>,
+    /// How much time had passed then.
+    by_pe: Remembered<Duration>,
 }
 
 impl ToldRefusals {
@@ -79,13 +79,13 @@ impl ToldRefusals {
     }
 
     /// It was told a while ago, and not longer.
-    pub(crate) fn is_told(&self, pe: &Key, uid: &str, now: Timestamp) -> bool {
-        self.by_pe.find(pe, uid, |told| now.duration_since(*told) < TOLD_FOR).unwrap_or(false)
+    pub(crate) fn is_told(&self, pe: &Key, uid: &str, passed: Duration) -> bool {
+        self.by_pe.find(pe, uid, |told| passed.saturating_sub(*told) < TOLD_FOR).unwrap_or(false)
     }
 
     /// It is told now.
-    pub(crate) fn tell(&self, pe: &Key, uid: &str, now: Timestamp) {
-        self.by_pe.keep(pe, uid, now);
+    pub(crate) fn tell(&self, pe: &Key, uid: &str, passed: Duration) {
+        self.by_pe.keep(pe, uid, passed);
     }
 
     /// There is no PE of this name.
@@ -104,8 +104,8 @@ impl ToldRefusals {
 /// deleted once more (rule pe-11).
 #[derive(Debug, Default)]
 pub(crate) struct DeletedPods {
-    /// Uids of the pods, and when each was deleted.
-    by_pe: Remembered<BTreeMap<String, Timestamp>>,
+    /// Uids of the pods, and how much time had passed when each was deleted.
+    by_pe: Remembered<BTreeMap<String, Duration>>,
 }
 
 impl DeletedPods {
@@ -123,10 +123,10 @@ impl DeletedPods {
         pe: &Key,
         uid: &str,
         deletions: &'a [Deletion],
-        now: Timestamp,
+        passed: Duration,
     ) -> Vec<&'a Deletion> {
         let is_known = |uid: &String| deletions.iter().any(|deletion| deletion.uid == *uid);
-        let counts = |at: &Timestamp| now.duration_since(*at).unsigned_abs() < DELETION_COUNTS;
+        let counts = |at: &Duration| passed.saturating_sub(*at) < DELETION_COUNTS;
         let going = self.by_pe.find(pe, uid, |going| {
             going.retain(|pod, at| is_known(pod) && counts(at));
             going.clone()
@@ -139,9 +139,9 @@ impl DeletedPods {
     }
 
     /// The API server has answered that the pod is deleted.
-    pub(crate) fn note(&self, pe: &Key, uid: &str, pod: &str, now: Timestamp) {
+    pub(crate) fn note(&self, pe: &Key, uid: &str, pod: &str, passed: Duration) {
         self.by_pe.with(pe, uid, BTreeMap::new, |going| {
-            going.insert(pod.to_owned(), now);
+            going.insert(pod.to_owned(), passed);
         });
     }
 
@@ -165,12 +165,11 @@ mod tests {
     #[test]
     fn a_pod_is_deleted_once_unless_the_mirror_never_shows_it() {
         let (deleted, key) = (DeletedPods::default(), Key::new("n", "flow-3"));
-        let at = |second| Timestamp::from_second(second).unwrap();
         let seen_to_stay = |pods: &[&str]| -> Vec<Deletion> {
             pods.iter().map(|uid| Deletion { name: "flow-3-x".to_owned(), uid: (*uid).to_owned() }).collect()
         };
         // second, uid of the PE, pods that are seen to stay -> those that are deleted, PEs of which something is kept
-        let table: [(i64, &str, &[&str], &[&str], usize); 7] = [
+        let table: [(u64, &str, &[&str], &[&str], usize); 7] = [
             (0, "p", &["a"], &["a"], 1),
             (1, "p", &["a", "b"], &["b"], 1),
             (2, "p", &["a", "b"], &[], 1),
@@ -180,10 +179,10 @@ mod tests {
             (32, "another uid", &[], &[], 0),
         ];
         for (second, uid, pods, expected, kept) in table {
-            let deletions = seen_to_stay(pods);
-            let found = deleted.not_going(&key, uid, &deletions, at(second));
+            let (deletions, passed) = (seen_to_stay(pods), Duration::from_secs(second));
+            let found = deleted.not_going(&key, uid, &deletions, passed);
             assert_eq!(found.iter().map(|found| found.uid.as_str()).collect::<Vec<_>>(), expected, "{second}");
-            found.into_iter().for_each(|pod| deleted.note(&key, uid, &pod.uid, at(second)));
+            found.into_iter().for_each(|pod| deleted.note(&key, uid, &pod.uid, passed));
             assert_eq!(deleted.len(), kept, "{second}");
         }
     }

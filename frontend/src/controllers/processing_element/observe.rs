@@ -9,7 +9,7 @@ use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::job;
 use crate::controllers::start_hash::{Starts as _, is_written_by_others};
-use crate::controllers::times::whole_seconds;
+use crate::controllers::times::{Clocks, whole_seconds};
 use crate::controllers::user_requests::remembered;
 use crate::mirrors::ByOwner as _;
 use crate::pods_of_pe::{self, FIRST_LAUNCH};
@@ -125,7 +125,8 @@ impl<C: Cluster> PeReconciler<C> {
             self.last_seen.has_pod(key, uid);
             return None;
         }
-        let since = self.last_seen.without_pod_since(key, uid, observed.status.created_launch_count, observed.now);
+        let (before, clocks) = (observed.status.created_launch_count, Clocks::of(&self.cluster));
+        let since = self.last_seen.without_pod_since(key, uid, before, clocks);
         Some(since.checked_add(RENEWED_WITHIN).unwrap_or(since))
     }
 

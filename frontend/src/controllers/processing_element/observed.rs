@@ -219,7 +219,7 @@ pub(crate) struct ObservedPod {
 pub(crate) enum Stage {
     /// It has not run yet, for this reason.
     Pending(Explanation),
-    /// It runs, since then if it is known.
+    /// It runs, since then by the clock of its node if that is known.
     Running(Option<Timestamp>),
     /// Its node does not answer.
     Unknown,

@@ -138,8 +138,8 @@ impl<C: Cluster> Actor<'_, C> {
         job.status = Some(status);
         let written = self.writer().replace_status_or_find(&job).await.and_then(StatusWrite::written);
         if written.as_ref().is_err_and(Error::is_unanswered) {
-            let (follows, now) = (version(&job.metadata), self.reconciler.cluster.now());
-            self.remember(|entry| entry.lost_answer(follows, now));
+            let (follows, passed) = (version(&job.metadata), self.reconciler.cluster.passed());
+            self.remember(|entry| entry.lost_answer(follows, passed));
         }
         let written = written?;
         self.reconciler.memory.wrote(&self.snapshot.key, written);

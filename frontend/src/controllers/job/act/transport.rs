@@ -75,14 +75,16 @@ impl<C: Cluster> Actor<'_, C> {
         cluster.replace(MANAGER, &changed).await.map(|_| Wrote::Yes).map_err(|error| written(&changed, error))
     }
 
-    /// This material if its certificate is not due yet, else newer one of the same authority, if that can be used; and
-    /// whether it is newer.
+    /// This material if its certificate can be used and is not due yet, else newer one of the same authority, if that
+    /// can be used; and whether it is newer. What this process makes is valid by its own clock, so that it is not made
+    /// again and again, whatever that clock says.
     fn current(&self, material: Option<Material>) -> Result<(Material, bool), Error> {
         let days = self.snapshot.job.spec.transport_certificate_validity_in_days;
         let (now, called) = (self.reconciler.cluster.now(), Names::of(&self.snapshot.key));
         let usable = material.and_then(|material| Some((inspect(&material).ok()?, material)));
+        let usable = usable.filter(|(certificates, _)| certificates.has_valid_authority(now));
         let newer = match usable {
-            Some((certificates, material)) if now < certificates.renew_at(days) => return Ok((material, false)),
+            Some((certificates, material)) if certificates.is_good(days, now) => return Ok((material, false)),
             Some((_, material)) => renew(&material, called, days, now),
             None => issue(called, days, now),
         };

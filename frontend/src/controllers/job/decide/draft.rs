@@ -15,6 +15,10 @@ use crate::controllers::times::after;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// No pause between two tries of long work is as long (rule job-20).
+const BEYOND_ALL_PAUSES: Duration = Duration::from_secs(600);
 
 /// What the status should say about the job, found while deciding.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -203,10 +207,9 @@ impl Draft {
                 Remedy::Correct | Remedy::Recompile(_) => return Some(Err(failure)),
                 Remedy::Retry(at) => {
                     self.report.trouble = Some(failure.clone());
-                    if at > observed.now {
-                        self.wake(at);
-                    }
-                    at <= observed.now
+                    let until = put_off_until(at, observed.now);
+                    until.into_iter().for_each(|until| self.wake(until));
+                    until.is_none()
                 }
             },
             Progress::Running => false,
@@ -224,6 +227,12 @@ impl Draft {
         let wake_at = &mut self.report.wake_at;
         *wake_at = Some(wake_at.map_or(at, |earlier| earlier.min(at)));
     }
+}
+
+/// Until when a try is put off that was to come at this time, if it is. Not if a clock was put back since: its time
+/// would not come for long.
+pub(super) fn put_off_until(at: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    (now < at && at < after(now, BEYOND_ALL_PAUSES)).then_some(at)
 }
 
 /// PEs that run read the child, and need it as it should be: it is written although somebody else deletes it (rule

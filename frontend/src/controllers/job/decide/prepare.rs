@@ -10,6 +10,7 @@ use super::super::tasks::{
     CompileRequest, Compiled, Failure, FetchRequest, Progress, PublishRequest, Remedy, Slot, Task,
 };
 use super::clean_slate::{clear, delete_all_children, is_clear, what_is_left};
+use super::draft::put_off_until;
 use super::roll_out::lacks_plan;
 use super::{
     COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Step, WRITING, WhichGeneration, abandoned,
@@ -435,7 +436,7 @@ fn publish(observed: &JobObservation, pe_ids: Vec<u64>, draft: &mut Draft) -> Op
             None
         }
         Err(failure) => match failure.remedy {
-            Remedy::Recompile(at) if at > observed.now => {
+            Remedy::Recompile(at) if put_off_until(at, observed.now).is_some() => {
                 "another plan".clone_into(&mut draft.report.preparing);
                 draft.report.trouble = Some(failure.clone());
                 draft.wake(at);

@@ -217,8 +217,8 @@ fn certificate(before: &JobStatus, after: &JobStatus) -> Option<Notice> {
     let (old_authority, old_end) = of(before)?;
     let (authority, end) = of(after)?;
     if authority != old_authority {
-        let note = "the certificate authority of the job was lost and there is a new one: PEs accept new connections of \
-                    each other once the files of both were updated, which takes nodes about a minute";
+        let note = "the certificate authority of the job was lost or not valid, and there is a new one: PEs accept new \
+                    connections of each other once the files of both were updated, which takes nodes about a minute";
         return Some(Notice::warning("TransportAuthorityReplaced", note));
     }
     (end != old_end).then(|| {

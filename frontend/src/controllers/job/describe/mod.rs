@@ -43,6 +43,7 @@ pub(crate) fn describe(
     after_step: bool,
 ) -> JobStatus {
     let submitted = !after_step && is_submitted(observed);
+    transition::bring_back(&mut status, observed.now);
     // A step carries nothing of the spec out: whoever leads next takes it for an edit that is still to be carried out
     // (rule job-45).
     if !after_step || observed.status.generation.is_none() {

@@ -1,6 +1,8 @@
 //! Applies a step to the status of a job, and to the results of long work.
 //!
 //! Pure. [`describe`](super) computes the other fields of the status.
+//!
+//! Knows: what each step records. Must not know: which step comes next, clients.
 
 use crate::controllers::job::decide::{JobStatusChange, removals};
 use crate::controllers::job::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded, NextPod};
@@ -127,6 +129,16 @@ fn begin(status: &mut JobStatus, attempt: u32, now: Timestamp) {
     condition::remove(&mut status.conditions, condition::SUBMITTED);
 }
 
+/// Times of a roll-out that lie in the future, because the clock of the leader before was ahead, or this one was put
+/// back, are now: what waits for some time after them would wait for as much longer (rule job-16). They are written, as
+/// what counts as now at each look never passes.
+pub(crate) fn bring_back(status: &mut JobStatus, now: Timestamp) {
+    let Some(rollout) = status.rollout.as_mut().filter(|rollout| rollout.finished_at.is_none()) else { return };
+    let of_all = [&mut rollout.started_at, &mut rollout.unfinished_since].into_iter().flatten();
+    let removals = rollout.removals.iter_mut().map(|removal| &mut removal.since);
+    of_all.chain(removals).for_each(|at| at.0 = at.0.min(now));
+}
+
 /// How long the frontend has worked on the submission, for the status.
 pub(crate) fn work(observed: &JobObservation) -> u64 {
     u64::try_from(observed.worked.as_millis()).unwrap_or(u64::MAX)
@@ -249,6 +261,38 @@ pub(crate) fn region_widths(widths: &BTreeMap<String, u32>) -> Vec<RegionWidth> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use streams_api::Removal;
+
+    #[test]
+    fn times_of_a_roll_out_that_lie_in_the_future_are_brought_back_to_now() {
+        let time = |second: i64| MicroTime(Timestamp::from_second(second).unwrap());
+        let status = |started: i64, unfinished: Option<i64>, since: i64, finished: Option<i64>| JobStatus {
+            rollout: Some(Rollout {
+                started_at: Some(time(started)),
+                unfinished_since: unfinished.map(time),
+                removals: vec![Removal { first: 1, last: 2, generation: 3, since: time(since) }],
+                finished_at: finished.map(time),
+                ..Rollout::default()
+            }),
+            ..JobStatus::default()
+        };
+        // what is there in second 100 -> what becomes of it
+        let table = [
+            (status(90, Some(80), 70, None), status(90, Some(80), 70, None)),
+            (status(100, None, 100, None), status(100, None, 100, None)),
+            (status(700, Some(80), 70, None), status(100, Some(80), 70, None)),
+            (status(700, Some(600), 500, None), status(100, Some(100), 100, None)),
+            (status(90, None, 500, None), status(90, None, 100, None)),
+            // Nobody waits for it any more.
+            (status(700, None, 500, Some(800)), status(700, None, 500, Some(800))),
+            (JobStatus::default(), JobStatus::default()),
+        ];
+        for (before, expected) in table {
+            let mut after = before.clone();
+            bring_back(&mut after, time(100).0);
+            assert_eq!(after, expected, "{before:?}");
+        }
+    }
 
     #[test]
     fn each_width_is_found_where_the_status_lists_it() {

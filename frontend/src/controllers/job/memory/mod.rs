@@ -41,7 +41,7 @@ use super::requests::Verdicts;
 use super::requests::named::NamedRequests;
 use super::requests::observe::Begun;
 use super::tasks::{Failure, TaskKind, Tasks, TextsAtHand};
-use super::transport::Sighting;
+use super::transport::RememberedSighting;
 use crate::controllers::restorations::Restorations;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +79,7 @@ pub(crate) struct Entry {
     /// Hash of the job's ConfigMap as it should be, and the plans it was computed for.
     pub(crate) job_config_map: Option<(Vec<String>, String)>,
     /// What was seen last of the Secret for transport security.
-    pub(crate) transport: Option<Sighting>,
+    pub(crate) transport: Option<RememberedSighting>,
     /// ConfigMaps with texts that were just written.
     written: BTreeMap<String, Timestamp>,
     /// Those with chunks of plans.
@@ -142,9 +142,9 @@ pub(crate) struct Entry {
     pub(crate) given_up_for: Option<u64>,
     /// The widths that are being compiled, and those that are about to be, with who they are begun for.
     compiled_for: BTreeMap<BTreeMap<String, u32>, Begun>,
-    /// A write of the job whose outcome nobody knows: the version that it follows, and until when it may still have its
-    /// effect.
-    unanswered: Option<(u64, Timestamp)>,
+    /// A write of the job whose outcome nobody knows: the version that it follows, and how much time had passed when
+    /// nobody waited for it any more.
+    unanswered: Option<(u64, Duration)>,
     /// When a proposal was recorded last.
     pub(crate) proposed_at: Option<Timestamp>,
     /// `metadata.generation` and the digest of the plan of a job that was rolled out when this process looked at it
@@ -217,7 +217,8 @@ impl Drop for Entry {
     }
 }
 
-/// How long ago `at` was; nothing if it is in the future.
+/// How long ago `at` was. If it lies in the future, because a clock was put back, how far: what counts for a while does
+/// not count until that clock's time has come (rule call-20).
 pub(crate) fn elapsed(at: Timestamp, now: Timestamp) -> Duration {
-    now.duration_since(at).try_into().unwrap_or(Duration::ZERO)
+    now.duration_since(at).unsigned_abs()
 }

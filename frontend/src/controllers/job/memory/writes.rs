@@ -2,6 +2,7 @@
 
 use super::{Entry, elapsed};
 use crate::controllers::job::owned::Owned;
+use crate::controllers::times::{Clocks, after};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,15 +16,15 @@ const UNANSWERED: Duration = Duration::from_secs(120);
 
 impl Entry {
     /// Nobody knows whether a write of the job that follows this version has its effect.
-    pub(crate) fn lost_answer(&mut self, follows: u64, now: Timestamp) {
-        self.unanswered = now.checked_add(UNANSWERED).ok().map(|until| (follows, until));
+    pub(crate) fn lost_answer(&mut self, follows: u64, passed: Duration) {
+        self.unanswered = Some((follows, passed));
     }
 
     /// Until when the status may get to name more than is seen at this version of the job. After that the API server
     /// is to be asked.
-    pub(crate) fn unanswered_until(&mut self, seen: u64) -> Option<Timestamp> {
+    pub(crate) fn unanswered_until(&mut self, seen: u64, clocks: Clocks) -> Option<Timestamp> {
         self.unanswered = self.unanswered.filter(|(follows, _)| seen <= *follows);
-        self.unanswered.map(|(_, until)| until)
+        self.unanswered.map(|(_, lost)| after(clocks.time_of(lost), UNANSWERED))
     }
 
     /// The job is looked at in this version.
@@ -126,6 +127,29 @@ mod tests {
         assert_eq!(written("", 0), ["x", "y"]);
         assert_eq!(written("y", 1), ["x"]);
         assert!(written("", WRITTEN.as_secs()).is_empty());
+    }
+
+    #[test]
+    fn what_was_written_by_a_clock_that_was_put_back_since_does_not_count_until_its_time_has_come() {
+        let at = |second: i64| Timestamp::from_second(100_000 + second).unwrap();
+        // second of the look after a write in second 0 -> it counts
+        for (second, expected) in [(0, true), (29, true), (30, false), (-29, true), (-30, false), (-86_400, false)] {
+            let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
+            entry.wrote("x".to_owned(), at(0));
+            assert_eq!(!entry.just_written(at(second), |_| false).is_empty(), expected, "{second}");
+        }
+    }
+
+    #[test]
+    fn how_long_a_write_may_still_have_its_effect_does_not_depend_on_the_time_of_day() {
+        let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
+        let at = |second: i64| Timestamp::from_second(100_000 + second).unwrap();
+        entry.lost_answer(7, Duration::from_secs(50));
+        // time of day, seconds that have passed, version that is seen -> until when
+        for (now, passed, seen, until) in [(0, 50, 7, Some(120)), (-9_000, 60, 6, Some(-8_890)), (0, 60, 8, None)] {
+            let clocks = Clocks { now: at(now), passed: Duration::from_secs(passed) };
+            assert_eq!(entry.unanswered_until(seen, clocks), until.map(at), "{now} {passed} {seen}");
+        }
     }
 
     /// If somebody deletes it before the mirror shows it, nothing else brings another look.

@@ -35,14 +35,16 @@ use self::transport::look;
 use self::warnings::spec_warnings;
 use self::wishes::wishes;
 use super::compilation;
-use super::memory::Entry;
+use super::memory::{Entry, elapsed};
 use super::observed::snapshot::JobSnapshot;
 use super::observed::{Children, Deadlines, JobObservation};
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
 use super::widths::Widths;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use crate::controllers::times::{Clocks, after};
+use k8s_openapi::jiff::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{Job, JobStatus};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::gate::Priority;
@@ -50,9 +52,9 @@ use streams_kubernetes::watch::version;
 use streams_kubernetes::{Error, Key};
 
 /// How long the number of a job waits for the ADL, so that one write records both (rule job-50).
-const UNNUMBERED: SignedDuration = SignedDuration::from_secs(1);
+const UNNUMBERED: Duration = Duration::from_secs(1);
 /// The same in a crowd (rule call-25).
-const UNNUMBERED_IN_A_CROWD: SignedDuration = SignedDuration::from_secs(60);
+const UNNUMBERED_IN_A_CROWD: Duration = Duration::from_secs(60);
 
 /// Observes everything that belongs to a job. Reads stored plans that are not in memory.
 ///
@@ -152,9 +154,10 @@ fn in_the_way_of<C>(
 async fn answered<C: Cluster>(reconciler: &JobReconciler<C>, key: &Key, job: Arc<Job>) -> Result<Arc<Job>, Error> {
     let uid = job.metadata.uid.clone().unwrap_or_default();
     let seen = version(&job.metadata);
-    let known = reconciler.memory.find(key, &uid, |entry| (entry.unanswered_until(seen), entry.is_behind(seen)));
-    let (until, is_behind) = known.unwrap_or_default();
-    let is_over = until.is_some_and(|until| reconciler.cluster.now() >= until);
+    let clocks = Clocks::of(&reconciler.cluster);
+    let known = |entry: &mut Entry| (entry.unanswered_until(seen, clocks), entry.is_behind(seen));
+    let (until, is_behind) = reconciler.memory.find(key, &uid, known).unwrap_or_default();
+    let is_over = until.is_some_and(|until| clocks.now >= until);
     if !is_over && !is_behind {
         return Ok(job);
     }
@@ -187,5 +190,5 @@ fn unnumbered_until<C: Cluster>(
     })?;
     let is_crowded = reconciler.cluster.was_crowded(&key.namespace);
     let most = if is_crowded { UNNUMBERED_IN_A_CROWD } else { UNNUMBERED };
-    since.checked_add(most).ok().filter(|end| *end > now)
+    (elapsed(since, now) < most).then(|| after(since, most))
 }

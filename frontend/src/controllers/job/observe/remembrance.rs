@@ -14,10 +14,12 @@ use crate::controllers::job::reconciler::JobReconciler;
 use crate::controllers::job::refusals::outdated::UndeclaredField;
 use crate::controllers::job::tasks::{Failure, Tasks};
 use crate::controllers::restorations::Restorations;
+use crate::controllers::times::Clocks;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use streams_api::{JobStatus, condition};
+use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::watch::version;
 
 /// What is remembered of a job. [`JobObservation`](crate::controllers::job::observed::JobObservation) says what most of
@@ -40,7 +42,7 @@ pub(super) struct Remembrance {
 }
 
 /// What is remembered of the job. Adds to the objects what of it the mirrors do not show.
-pub(super) fn remembered<C>(
+pub(super) fn remembered<C: Cluster>(
     reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
     status: &JobStatus,
@@ -53,6 +55,7 @@ pub(super) fn remembered<C>(
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
     let next = next_generation(status);
     let proposal = status.proposal.as_ref().map(|proposal| &proposal.plan);
+    let clocks = Clocks { now, passed: reconciler.cluster.passed() };
     reconciler.memory.with(key, snapshot.uid(), |entry| {
         entry.saw(version(&job.metadata));
         add_what_is_not_shown(entry, objects, now);
@@ -70,7 +73,7 @@ pub(super) fn remembered<C>(
             outdated: entry.outdated.fields(now),
             is_inherited,
             has_given_up: entry.given_up_for == Some(next),
-            unanswered_until: entry.unanswered_until(version(&job.metadata)),
+            unanswered_until: entry.unanswered_until(version(&job.metadata), clocks),
             proposed_at: entry.proposed_at,
             refusals_are_over: entry.refusals.are_over(),
             held_up: proposal.and_then(|plan| entry.held_up.longest(&plan.sha256)).cloned(),

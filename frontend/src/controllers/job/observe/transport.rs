@@ -1,7 +1,8 @@
 //! Looks at the Secret for transport security, if it is of concern and was not looked at just now (rule job-48).
 
 use crate::controllers::job::reconciler::JobReconciler;
-use crate::controllers::job::transport::{Sighting, Transport};
+use crate::controllers::job::transport::{RememberedSighting, Sighting, Transport};
+use crate::controllers::times::Clocks;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::ObjectMeta;
 use streams_api::{Job, JobStatus, TransportSecurity, names};
@@ -28,24 +29,25 @@ pub(super) async fn look<C: Cluster>(
 }
 
 async fn sighting<C: Cluster>(reconciler: &JobReconciler<C>, key: &Key, job: &Job) -> Option<Sighting> {
-    let now = reconciler.cluster.now();
+    let clocks = Clocks::of(&reconciler.cluster);
     let uid = job.metadata.uid.as_deref().unwrap_or_default();
     let known = reconciler.memory.with(key, uid, |entry| entry.transport.clone());
     // A process leaves a copy behind if it ends, or a call fails, while it makes the Secret again.
     let looks_for_copy = known.is_none();
-    if let Some(known) = known.filter(|known| known.is_recent(now)) {
+    if let Some(known) = known.and_then(|known| known.found(clocks)) {
         return Some(known);
     }
     match read(reconciler, key, looks_for_copy).await {
         Ok((secret, copy)) => {
             let ours = secret.as_ref().filter(|secret| is_controlled_by(&secret.metadata, job));
-            let mut seen = Sighting::of(ours, now);
+            let mut seen = Sighting::of(ours, clocks.now);
             if let Some(secret) = &mut seen.secret {
                 // That of somebody else stays, and one that is being deleted goes by itself.
                 secret.has_copy =
                     copy.is_some_and(|copy| is_controlled_by(&copy, job) && copy.deletion_timestamp.is_none());
             }
-            reconciler.memory.with(key, uid, |entry| entry.transport = Some(seen.clone()));
+            let remembered = RememberedSighting::new(seen.clone(), clocks);
+            reconciler.memory.with(key, uid, |entry| entry.transport = Some(remembered));
             Some(seen)
         }
         Err(error) => {

@@ -145,7 +145,7 @@ impl OwnWrites {
     ) -> Option<Arc<PeOptions>> {
         let unseen = self.writes.iter().filter_map(|(owned, write)| match owned {
             Owned::Child(Child::ProcessingElement(id)) => {
-                let is_unseen = now < until(write.at) && mirrored(*id).is_none_or(|version| version < write.version);
+                let is_unseen = counts(write.at, now) && mirrored(*id).is_none_or(|version| version < write.version);
                 write.pe.as_ref().filter(|_| is_unseen && is_member(*id)).map(|pe| (write.version, &pe.options))
             }
             Owned::Child(_) | Owned::ConfigMap(_) => None,
@@ -168,7 +168,7 @@ impl OwnWrites {
         shown: impl Fn(&Owned) -> Option<String>,
     ) {
         self.deletions.retain(|owned, deletion| {
-            let object = children.object(owned).filter(|object| !object.deleting && now < until(deletion.at));
+            let object = children.object(owned).filter(|object| !object.deleting && counts(deletion.at, now));
             let Some(object) = object.filter(|_| shown(owned).as_ref() == Some(&deletion.uid)) else { return false };
             (object.deleting, object.just_deleted) = (true, true);
             true
@@ -182,7 +182,7 @@ impl OwnWrites {
     /// Puts into `children` what the mirror does not show yet. `mirrored` is the version that it shows of an object.
     pub(crate) fn add_to(&mut self, children: &mut Children, now: Timestamp, mirrored: impl Fn(&Owned) -> Option<u64>) {
         self.writes.retain(|owned, write| {
-            now < until(write.at) && mirrored(owned).is_none_or(|version| version < write.version)
+            counts(write.at, now) && mirrored(owned).is_none_or(|version| version < write.version)
         });
         if self.writes.is_empty() {
             // The same.
@@ -253,6 +253,12 @@ fn insert(children: &mut Children, owned: &Owned, object: ObservedObject, write:
     }
 }
 
+/// Whether what was done at this time counts. Not if a clock was put back by as much since: its time would not come for
+/// long.
+fn counts(at: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(at).abs() < COUNTS
+}
+
 /// Until when counts what was done at this time.
 fn until(at: Timestamp) -> Timestamp {
     at.checked_add(COUNTS).unwrap_or(Timestamp::MAX)
@@ -279,6 +285,8 @@ mod tests {
             (None, 0, Some("new")),
             (None, 29, Some("new")),
             (None, 30, None),
+            (None, -29, Some("new")),
+            (None, -30, None),
             (Some(6), 0, Some("new")),
             (Some(7), 0, Some("old")),
             (Some(8), 0, Some("old")),

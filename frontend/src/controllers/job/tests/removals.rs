@@ -2,15 +2,17 @@
 //! job-49).
 
 use super::in_the_way::{delete_and_keep, does_not_go, keep, let_go, resources_ready};
-use super::simulation::{JOB, JobSimulation, NAMESPACE, wait_for};
+use super::simulation::{JOB, JobSimulation, NAMESPACE, key, wait_for};
 use super::waves::give_pod;
 use crate::controllers::job::child::Port;
 use crate::controllers::job::decide::{Child, JobAction, JobDecision, Owned, WhichGeneration, decide};
 use crate::controllers::job::observed::{DesiredGeneration, JobObservation, Loaded, ObservedObject, ObservedPe};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::SignedDuration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use streams_api::{ProcessingElement, names};
+use streams_api::{Job, ProcessingElement, names};
 use streams_kubernetes::Key;
 
 /// Brings the objects to what is decided, with no pod starting.
@@ -350,4 +352,32 @@ fn the_pod_of_a_pe_that_somebody_deletes_and_that_something_keeps_is_left_while_
     let_go::<ProcessingElement>(&simulation, &key_of(5));
     simulation.settle();
     simulation.check_at_rest();
+}
+
+/// The leader before was ahead.
+#[test]
+fn a_roll_out_that_begins_in_the_future_begins_when_somebody_sees_that() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    let hour = SignedDuration::from_hours(1);
+    let now = simulation.server.now();
+    simulation.server.edit(&key(), |job: &mut Job| {
+        let rollout = job.status.as_mut().and_then(|status| status.rollout.as_mut()).unwrap();
+        (rollout.started_at, rollout.unfinished_since) = (Some(MicroTime(now + hour)), Some(MicroTime(now + hour)));
+        rollout.removals.iter_mut().for_each(|removal| removal.since = MicroTime(now + hour));
+        assert!(!rollout.removals.is_empty());
+    });
+    write(&mut simulation);
+    let times = |simulation: &JobSimulation| {
+        let rollout = simulation.status().rollout.unwrap();
+        let since = rollout.removals.into_iter().map(|removal| removal.since.0);
+        let of_all = rollout.started_at.into_iter().chain(rollout.unfinished_since);
+        of_all.map(|at| at.0).chain(since).collect::<Vec<_>>()
+    };
+    let found = times(&simulation);
+    assert!(found.iter().all(|at| *at <= simulation.server.now()), "{found:?}");
+    simulation.wait(10);
+    write(&mut simulation);
+    assert_eq!(times(&simulation), found, "it goes on from then");
 }

@@ -241,6 +241,7 @@ fn long_work_is_waited_for_retried_or_given_up() {
     let [JobAction::Start(Task::Compile(key))] = actions.as_slice() else { panic!("{actions:?}") };
     let key = key.clone();
     let later = observed.now.checked_add(k8s_openapi::jiff::SignedDuration::from_secs(7)).unwrap();
+    let in_a_day = observed.now.checked_add(k8s_openapi::jiff::SignedDuration::from_hours(24)).unwrap();
     // state of the compilation -> what is done, whether there is trouble to show, whether it looks again by itself at
     // that time
     let table = [
@@ -248,6 +249,8 @@ fn long_work_is_waited_for_retried_or_given_up() {
         (Slot::Running(key.clone()), vec![], false, false),
         (Slot::Failed(key.clone(), failure(Remedy::Retry(later))), vec![], true, true),
         (Slot::Failed(key.clone(), failure(Remedy::Retry(observed.now))), vec!["start compile 0"], true, false),
+        // A clock was put back since.
+        (Slot::Failed(key.clone(), failure(Remedy::Retry(in_a_day))), vec!["start compile 0"], true, false),
         (Slot::Failed(key, failure(Remedy::Correct)), vec!["fail the submission"], false, false),
     ];
     for (slot, expected, trouble, wakes) in table {

@@ -3,8 +3,11 @@
 use super::in_the_way::{delete_and_keep, does_not_go, keep, let_go, resources_ready};
 use super::simulation::{JobSimulation, UserDeletion, key};
 use crate::controllers::job::decide::{Child, JobDecision};
+use crate::controllers::job::transport::certificate::{Names, issue, renew};
+use crate::controllers::job::transport::secret as stored;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
 use streams_api::{Job, TransportSecurity, condition, names};
 use streams_kubernetes::queue::Outcome;
@@ -66,6 +69,45 @@ fn the_leader_wakes_by_itself_when_the_certificate_is_due() {
     let observed = simulation.leader.observed();
     let wake = simulation.leader.decided().1.wake_at.unwrap();
     assert!(wake > observed.now && wake <= due, "{wake} {due}");
+}
+
+/// The clock of the frontend that has made them was ahead, and was put right, or another one leads.
+#[test]
+fn what_is_not_valid_yet_is_made_again_once_and_the_authority_only_if_it_is_not_valid_either() {
+    let (minute, day) = (60, 86_400);
+    // seconds by which the clock was ahead that has made the authority, and the certificate -> there is another
+    // certificate, another authority
+    let table = [
+        (0, 0, false, false),
+        (0, 4 * minute, false, false),
+        (60 * minute, 60 * minute, true, false),
+        (0, 400 * day, true, false),
+        (2 * day, 2 * day, true, true),
+    ];
+    for (of_authority, of_certificate, is_other, has_other_authority) in table {
+        let mut simulation = secure();
+        let (job, now) = (key(), simulation.server.now());
+        let ahead = |seconds: i64| now + SignedDuration::from_secs(seconds);
+        let first = issue(Names::of(&job), 30, ahead(of_authority)).unwrap();
+        let made = renew(&first, Names::of(&job), 30, ahead(of_certificate)).unwrap();
+        let owner = OwnerReference::default();
+        edit_secret(&simulation, |secret| secret.data = stored::secret(&job.name, &owner, &made).data);
+        simulation.wait(61);
+        simulation.settle();
+        simulation.check_at_rest();
+        let case = format!("{of_authority} {of_certificate}");
+        let kept = stored::material(&secret(&simulation).unwrap()).unwrap();
+        assert_eq!(kept.certificates != made.certificates, is_other, "{case}");
+        assert_eq!(kept.authority_key != made.authority_key, has_other_authority, "{case}");
+        let seen_now = seen(&simulation);
+        assert!(seen_now.1 <= simulation.server.now() + SignedDuration::from_hours(24 * 31), "{case}");
+        // A leader whose clock is right finds nothing to do.
+        let writes = simulation.leader.connection.writes();
+        simulation.wait(61);
+        simulation.settle();
+        assert_eq!(simulation.leader.connection.writes(), writes, "{case}");
+        assert_eq!(seen(&simulation), seen_now, "{case}");
+    }
 }
 
 /// PEs run on, and open new connections with it.

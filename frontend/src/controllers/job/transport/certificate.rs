@@ -25,7 +25,12 @@ use x509_parser::prelude::FromDer;
 const AUTHORITY_DAYS: i64 = 36_500;
 /// Clocks of nodes may be behind by as much.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
+/// The clock of the frontend may be ahead by as much when it makes an authority. While another one replaces it PEs
+/// would not trust each other, and nothing depends on when it begins.
+const AUTHORITY_SKEW: SignedDuration = SignedDuration::from_hours(24);
 const DAY: i64 = 86_400;
+/// Longest common name (`ub-common-name` of RFC 5280).
+const COMMON_NAME_MAX: usize = 64;
 
 /// Certificates and keys, in PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -52,8 +57,12 @@ pub(crate) struct Certificates {
     pub(crate) authority: String,
     /// When the certificate was made.
     pub(crate) issued_at: Timestamp,
+    /// From when it is valid.
+    not_before: Timestamp,
     /// Until when it is valid.
     pub(crate) not_after: Timestamp,
+    /// From when the authority is valid, and until when.
+    authority_valid: (Timestamp, Timestamp),
 }
 
 impl Certificates {
@@ -66,6 +75,24 @@ impl Certificates {
         }
         self.issued_at.checked_add(validity / 3 * 2).unwrap_or(Timestamp::MAX)
     }
+
+    /// Whether the authority is valid at this time. One that is not yet was made by a clock that was ahead.
+    pub(crate) fn has_valid_authority(&self, now: Timestamp) -> bool {
+        let (from, until) = self.authority_valid;
+        from <= now && now <= until
+    }
+
+    /// Whether PEs can use the certificate, and it is not due yet. One that is not valid yet was made by a clock that
+    /// was ahead, and would be due long after two thirds of its validity.
+    pub(crate) fn is_good(&self, days: u32, now: Timestamp) -> bool {
+        self.has_valid_authority(now) && self.not_before <= now && now < self.renew_at(days)
+    }
+}
+
+/// The common name of the authority of a job.
+fn authority_name(job: &str) -> String {
+    let name = format!("{job} authority");
+    if name.len() <= COMMON_NAME_MAX { name } else { format!("{job:.61} CA") }
 }
 
 /// What certificates of a job are called.
@@ -106,9 +133,9 @@ impl From<rcgen::Error> for CertificateError {
 pub(crate) fn issue(names: Names<'_>, days: u32, now: Timestamp) -> Result<Material, CertificateError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
-    (params.not_before, params.not_after) = validity(now, AUTHORITY_DAYS)?;
+    (params.not_before, params.not_after) = validity(now, AUTHORITY_SKEW, AUTHORITY_DAYS)?;
     params.distinguished_name.remove(DnType::CommonName);
-    params.distinguished_name.push(DnType::CommonName, format!("{} authority", names.job));
+    params.distinguished_name.push(DnType::CommonName, authority_name(names.job));
     params.distinguished_name.push(DnType::OrganizationName, "Streams");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -149,7 +176,7 @@ fn signed(
     // PEs come and go, so that they cannot be listed. Services of other jobs have such names, too, but their PEs do not
     // trust this authority.
     let mut params = CertificateParams::new([format!("*.{}.svc", names.namespace)])?;
-    (params.not_before, params.not_after) = validity(now, i64::from(days))?;
+    (params.not_before, params.not_after) = validity(now, SKEW, i64::from(days))?;
     params.distinguished_name.remove(DnType::CommonName);
     params.distinguished_name.push(DnType::CommonName, names.job);
     params.distinguished_name.push(DnType::OrganizationName, "Streams");
@@ -162,12 +189,16 @@ fn signed(
 }
 
 /// From now, or a little earlier, for so many days; in whole seconds, as certificates have them.
-fn validity(now: Timestamp, days: i64) -> Result<(OffsetDateTime, OffsetDateTime), CertificateError> {
+fn validity(
+    now: Timestamp,
+    earlier: SignedDuration,
+    days: i64,
+) -> Result<(OffsetDateTime, OffsetDateTime), CertificateError> {
     let end = now.as_second().saturating_add(days.saturating_mul(DAY));
     let time = |second: i64| {
         OffsetDateTime::from_unix_timestamp(second).map_err(|error| CertificateError::new(error.to_string()))
     };
-    Ok((time(now.as_second().saturating_sub(SKEW.as_secs()))?, time(end)?))
+    Ok((time(now.as_second().saturating_sub(earlier.as_secs()))?, time(end)?))
 }
 
 /// The two certificates of the file: that of the PEs, and the authority.
@@ -196,12 +227,14 @@ pub(crate) fn inspect(material: &Material) -> Result<Certificates, CertificateEr
     if !is_key_of(&material.key, &leaf) || !is_key_of(&material.authority_key, &root) {
         return Err(CertificateError::new("a key is of another certificate"));
     }
-    let time = |at: x509_parser::time::ASN1Time| Timestamp::from_second(at.timestamp());
-    let issued_at = time(leaf.validity().not_before).and_then(|at| at.checked_add(SKEW));
+    let time = |at: x509_parser::time::ASN1Time| Timestamp::from_second(at.timestamp()).map_err(|_| unreadable("time"));
+    let not_before = time(leaf.validity().not_before)?;
     Ok(Certificates {
         authority: hex::encode(Sha256::digest(&authority)),
-        issued_at: issued_at.map_err(|_| unreadable("time"))?,
-        not_after: time(leaf.validity().not_after).map_err(|_| unreadable("time"))?,
+        issued_at: not_before.checked_add(SKEW).map_err(|_| unreadable("time"))?,
+        not_before,
+        not_after: time(leaf.validity().not_after)?,
+        authority_valid: (time(root.validity().not_before)?, time(root.validity().not_after)?),
     })
 }
 
@@ -334,5 +367,45 @@ mod tests {
         let certificates = inspect(&issued(3, at(0))).unwrap();
         assert_eq!(certificates.renew_at(3), at(2));
         assert_eq!(certificates.renew_at(4), at(0));
+    }
+
+    #[test]
+    fn what_a_clock_made_that_was_ahead_cannot_be_used_before_it_is_valid() {
+        let first = issued(30, at(0));
+        let renewed = renew(&first, Names::of(&job()), 30, at(5)).unwrap();
+        let minutes = |days: i64, minutes: i64| at(days) + SignedDuration::from_mins(minutes);
+        // certificates, time of who looks -> the authority is valid, the certificate is good
+        let table = [
+            (&first, at(0), true, true),
+            (&first, minutes(0, -5), true, true),
+            (&first, minutes(0, -6), true, false),
+            (&first, at(-1), true, false),
+            (&first, minutes(-1, -1), false, false),
+            (&first, at(20), true, false),
+            (&first, at(AUTHORITY_DAYS + 1), false, false),
+            (&renewed, at(4), true, false),
+            (&renewed, at(5), true, true),
+        ];
+        for (material, now, valid, good) in table {
+            let certificates = inspect(material).unwrap();
+            assert_eq!((certificates.has_valid_authority(now), certificates.is_good(30, now)), (valid, good), "{now}");
+            // As PEs see it.
+            assert!(!good || trusts(material, material, now), "{now}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_an_authority_is_no_longer_than_a_name_may_be() {
+        // length of the name of the job -> its authority is called after it
+        for (length, ending) in [(4, " authority"), (54, " authority"), (55, " CA"), (56, " CA"), (61, " CA")] {
+            let name = "j".repeat(length);
+            let material = issue(Names::of(&Key::new("n", &name)), 30, at(0)).unwrap();
+            let [_, authority] = certificates(&material).unwrap();
+            let (_, authority) = X509Certificate::from_der(&authority).unwrap();
+            let called: Vec<&str> =
+                authority.subject().iter_common_name().map(|called| called.as_str().unwrap()).collect();
+            assert_eq!(called, [format!("{name}{ending}")], "{length}");
+            assert!(called.iter().all(|called| called.len() <= COMMON_NAME_MAX), "{length}");
+        }
     }
 }

@@ -18,9 +18,11 @@ pub(crate) mod secret;
 
 use self::certificate::Certificates;
 use super::going::GoingObject;
+use crate::controllers::times::Clocks;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How long what was seen of the Secret counts.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
@@ -72,10 +74,32 @@ pub(crate) struct SeenSecret {
     pub(crate) has_copy: bool,
 }
 
+/// What was seen of the Secret last, as a process remembers it: how long it counts does not depend on what becomes of
+/// the time of day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RememberedSighting {
+    sighting: Sighting,
+    /// How much time had passed then.
+    at: Duration,
+}
+
+impl RememberedSighting {
+    /// It is seen now.
+    pub(crate) fn new(sighting: Sighting, clocks: Clocks) -> Self {
+        Self { sighting, at: clocks.passed }
+    }
+
+    /// What was seen, if it still counts.
+    pub(crate) fn found(&self, clocks: Clocks) -> Option<Sighting> {
+        let found = Sighting { at: clocks.time_of(self.at), ..self.sighting.clone() };
+        (clocks.now < found.until()).then_some(found)
+    }
+}
+
 impl SeenSecret {
-    /// Whether the certificate is not due yet.
+    /// Whether the certificate can be used, and is not due yet.
     fn is_usable(&self, days: u32, now: Timestamp) -> bool {
-        self.certificates.as_ref().is_some_and(|certificates| now < certificates.renew_at(days))
+        self.certificates.as_ref().is_some_and(|certificates| certificates.is_good(days, now))
     }
 
     /// Whether nothing is wrong with it, but that somebody has made it immutable.
@@ -94,11 +118,6 @@ impl Sighting {
             has_copy: false,
         });
         Self { at, secret }
-    }
-
-    /// Whether it still counts.
-    pub(crate) fn is_recent(&self, now: Timestamp) -> bool {
-        now < self.until()
     }
 
     /// When it has to be looked at again, although nothing happens.
@@ -146,7 +165,16 @@ mod tests {
             sighting.is_good(days, now).unwrap()
         };
         // wanted validity in days, now in days -> good
-        let table = [(30, 0, true), (30, 19, true), (30, 20, false), (30, 31, false), (31, 0, false), (7, 0, false)];
+        let table = [
+            (30, 0, true),
+            (30, 19, true),
+            (30, 20, false),
+            (30, 31, false),
+            (31, 0, false),
+            (7, 0, false),
+            (30, -1, false),
+            (30, -365, false),
+        ];
         for (days, now, expected) in table {
             assert_eq!(good(days, at(now)), expected, "{days} {now}");
         }
@@ -158,7 +186,15 @@ mod tests {
             let seen = due + SignedDuration::from_secs(seen);
             assert_eq!(Sighting::of(Some(&secret), seen).next(30, seen), expected);
         }
-        assert!(sighting.is_recent(at(0)) && !sighting.is_recent(at(1)));
+        let seen = |seconds| Clocks { now: at(0), passed: Duration::from_secs(seconds) };
+        let remembered = RememberedSighting::new(sighting.clone(), seen(100));
+        assert_eq!(remembered.found(seen(100)), Some(sighting.clone()));
+        assert_eq!(remembered.found(seen(160)), None);
+        // The clock was put back.
+        let back = Clocks { now: at(-365), ..seen(159) };
+        let found = remembered.found(back).unwrap();
+        assert_eq!(found, Sighting { at: at(-365) - SignedDuration::from_secs(59), ..sighting });
+        assert_eq!(found.until(), at(-365) + SignedDuration::from_secs(1));
 
         secret.immutable = Some(true);
         let frozen = |now| {

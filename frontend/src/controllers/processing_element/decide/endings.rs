@@ -77,7 +77,10 @@ impl DecisionBuilder<'_> {
         let now = self.observed.now;
         let status = &mut self.status;
         let finished_at = end.finished_at.unwrap_or(now);
-        let started_at = status.running_since.as_ref().map(|since| since.0).or(end.started_at);
+        // How long it ran is told by one clock: that of its node, if it says both.
+        let by_node = end.started_at.filter(|_| end.finished_at.is_some());
+        let recorded_at = status.running_since.as_ref().map(|since| since.0);
+        let started_at = by_node.or(recorded_at).or(end.started_at);
         if started_at.is_some_and(|start| finished_at >= after(start, LONG_RUN)) {
             status.consecutive_restarts = 0;
         }

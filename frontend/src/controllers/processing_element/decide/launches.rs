@@ -2,12 +2,10 @@
 
 use super::super::facts::{current, is_restart_permitted, is_stopped, lacks_bundle, obstacle, recorded, was_created};
 use super::super::observed::{ObservedPod, OwnerJob, PeObservation, Stage, TemplateHashes};
-use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
+use super::{CLOCKS_DIFFER, DecisionBuilder, PeAction, PeStatusChange, Presence};
+use crate::controllers::times::after;
 use crate::pods_of_pe::{self, FIRST_LAUNCH};
 use streams_api::{Termination, TerminationOutcome};
-
-/// How far the clocks of the API server and of the frontend may be apart, in seconds.
-const CLOCKS_DIFFER: i64 = 5;
 
 /// Why another pod is asked for; the first that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -226,7 +224,7 @@ impl DecisionBuilder<'_> {
         // commit was: their clocks may differ. The newest commit is enough for a PE that is launched soon after its
         // creation; with a later one, it says nothing.
         let is_later = matches!((observed.wanted.created_at, committed_at), (Some(created), Some(committed))
-            if created.as_second() >= committed.as_second().saturating_add(CLOCKS_DIFFER));
+            if created.as_second() >= after(committed, CLOCKS_DIFFER).as_second());
         let again = observed.wanted.made_again || is_later;
         seen.max(u64::from(again)).saturating_add(1)
     }

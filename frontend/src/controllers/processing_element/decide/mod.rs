@@ -43,7 +43,7 @@ mod launches;
 mod tests;
 
 use super::describe::describe;
-use super::facts::{LeftBehind, blocking, current, is_uncommitted, obstacle, was_created};
+use super::facts::{LeftBehind, blocking, current, is_uncommitted, obstacle, recorded, running_since, was_created};
 use super::observed::{AbsentPod, Explanation, ObservedPod, OwnerJob, PeObservation, Stage};
 use crate::controllers::times::after;
 use crate::pods_of_pe::FIRST_LAUNCH;
@@ -64,6 +64,8 @@ const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(30);
 /// How long after its creation a PE says nothing of its first pod in a crowd, which is on its way, or runs while other
 /// jobs are yet to be committed. Longer than a pod takes there as a rule: else it costs two writes.
 const FIRST_UNSAID_IN_A_CROWD: Duration = Duration::from_secs(60);
+/// How far the clocks of the API server and of the frontend may be apart.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -333,6 +335,8 @@ impl<'a> DecisionBuilder<'a> {
             return Some(PeAction::Describe);
         }
         self.status.launch_count = newest.launch_count;
+        // What is there is of another launch.
+        self.status.running_since = None;
         self.made_from(newest);
         if is_first {
             // A request that is there now was made after the pod was created (rule pe-1).
@@ -356,20 +360,21 @@ impl<'a> DecisionBuilder<'a> {
             && observed.wanted.restart_requested.is_none()
             && pod.runtime_id.as_ref() == Some(&observed.wanted.runtime_id)
             && observed.template.as_ref().is_ok_and(|template| pod.template_hash.as_ref() == Some(&template.hash));
-        let said_by = after(pod.created_at?, FIRST_UNSAID_IN_A_CROWD);
-        self.until_said(said_by).filter(|_| observed.may_wait_long && is_usual)
+        self.until_said(pod.created_at?, FIRST_UNSAID_IN_A_CROWD).filter(|_| observed.may_wait_long && is_usual)
     }
 
     /// When to look again at what is not said yet, as it began only at `since`; the crowd may be gone by then. `None`
     /// if it is said now.
     fn unsaid_until(&self, since: Timestamp) -> Option<Timestamp> {
-        self.until_said(after(since, if self.observed.may_wait_long { UNSAID_IN_A_CROWD } else { UNSAID }))
+        self.until_said(since, if self.observed.may_wait_long { UNSAID_IN_A_CROWD } else { UNSAID })
     }
 
-    /// When to look again at what is said by then at the latest. `None` if that is now.
-    fn until_said(&self, said_by: Timestamp) -> Option<Timestamp> {
-        let now = self.observed.now;
-        (now < said_by).then(|| said_by.min(after(now, UNSAID)))
+    /// When to look again at what began at `since`, as the API server says, and is said within this time. `None` if it
+    /// is said now. How long ago something began that lies in the future is not known.
+    fn until_said(&self, since: Timestamp, within: Duration) -> Option<Timestamp> {
+        let (now, said_by) = (self.observed.now, after(since, within));
+        let waits = since <= after(now, CLOCKS_DIFFER) && now < said_by;
+        waits.then(|| said_by.min(after(now, UNSAID)))
     }
 
     /// From now on the absence of the pod means that it is gone.
@@ -405,8 +410,9 @@ impl<'a> DecisionBuilder<'a> {
 
     fn wake_when_ready(&mut self) {
         let observed = self.observed;
-        if let Some(ObservedPod { stage: Stage::Running(Some(since)), .. }) = current(observed, &self.status) {
-            let ready_at = after(*since, observed.min_ready);
+        let pod = current(observed, &self.status).filter(|_| recorded(&self.status).is_none());
+        if let Some(ObservedPod { stage: Stage::Running(_), .. }) = pod {
+            let ready_at = after(running_since(observed, &self.status), observed.min_ready);
             if ready_at > observed.now {
                 self.wake(ready_at);
             }

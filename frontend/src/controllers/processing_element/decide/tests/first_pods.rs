@@ -19,7 +19,20 @@ fn the_first_pod_is_created_then_recorded() {
     assert_eq!((status.launch_count, status.created_launch_count, status.phase), (1, 1, Some(PePhase::Running)));
     assert_eq!(status.pod_name, Some(pod(1).name));
     assert_eq!((status.runtime_id.as_deref(), status.content_id.as_deref()), (Some("r0"), Some("c0")));
-    assert_eq!((status.node_name.as_deref(), status.running_since), (Some("node"), time(0)));
+    assert_eq!((status.node_name.as_deref(), status.running_since), (Some("node"), time(100)));
+}
+
+#[test]
+fn what_lies_in_the_future_because_clocks_differ_is_said_at_once() {
+    let pending = ObservedPod { stage: Stage::Pending(Explanation::default()), node: None, ..pod(1) };
+    let first = PeAction::Record(PeStatusChange::Launch(LaunchReason::First));
+    // second in which the pod was created, as the API server says -> what is done in second 3
+    let table = [(0, PeAction::Describe), (8, PeAction::Describe), (9, first.clone()), (600, first)];
+    for (created, expected) in table {
+        let pods = vec![ObservedPod { created_at: Some(at(created)), ..pending.clone() }];
+        let observed = PeObservation { now: at(3), pods, may_wait_long: true, ..new() };
+        assert_eq!(decide(&observed).action, expected, "{created}");
+    }
 }
 
 #[test]

@@ -339,6 +339,31 @@ fn a_policy_that_changes_applies_to_what_ended_before() {
 }
 
 #[test]
+fn how_long_a_pod_ran_is_told_by_one_clock() {
+    // when it began and ended as its node says, since when it ran as the PE says -> it ran for long
+    let table = [
+        (Some(5_000), Some(5_050), Some(0), false),
+        (Some(-5_000), Some(-4_950), Some(0), false),
+        (Some(5_000), Some(5_600), Some(0), true),
+        (Some(-5_000), Some(-4_400), Some(0), true),
+        (None, None, Some(0), false),
+        (None, None, Some(-500), true),
+        (Some(5_000), None, Some(-500), true),
+    ];
+    for (began, ended, recorded, expected) in table {
+        let (started_at, finished_at) = (began.map(at), ended.map(at));
+        let end = PodEnd { failed: true, started_at, finished_at, ..PodEnd::default() };
+        let mut observed =
+            PeObservation { pods: vec![ObservedPod { stage: Stage::Ended(end), ..pod(2) }], ..running() };
+        (observed.status.consecutive_restarts, observed.status.running_since) = (9, recorded.and_then(time));
+        let decision = decide(&observed);
+        assert_eq!(decision.action, PeAction::Record(PeStatusChange::Ended));
+        let is_clean = decision.status.consecutive_restarts == 0;
+        assert_eq!(is_clean, expected, "{began:?} {ended:?} {recorded:?}");
+    }
+}
+
+#[test]
 fn restarts_in_a_row_are_put_off_until_a_pod_runs_for_long() {
     // restarts in a row, seconds that the pod ran -> delay of the next
     let table = [(0, 50, 0), (1, 50, 10), (2, 50, 20), (5, 50, 160), (9, 599, 300), (9, 600, 0)];

@@ -104,6 +104,50 @@ fn phase_and_readiness_follow_the_pod() {
 }
 
 #[test]
+fn a_pod_settles_by_the_clock_of_the_frontend_from_when_it_is_recorded_that_it_runs() {
+    // since when it runs as its node says, as the PE has recorded, seconds that it must -> since when as the PE says in
+    // second 40, until when it settles
+    let table = [
+        (600, None, 0, 40, None),
+        (600, None, 30, 40, Some(70)),
+        (-600, None, 30, 40, Some(70)),
+        (600, Some(20), 30, 20, Some(50)),
+        (-600, Some(20), 30, 20, Some(50)),
+        (600, Some(10), 30, 10, None),
+        // The clock of the frontend that has recorded it was ahead.
+        (0, Some(600), 0, 40, None),
+        (0, Some(600), 30, 40, Some(70)),
+    ];
+    for (by_node, recorded, min_ready, since, until) in table {
+        let observed = edited(|o| {
+            (o.status.phase, o.status.running_since) = (None, recorded.and_then(time));
+            (o.min_ready, o.now) = (Duration::from_secs(min_ready), at(40));
+            o.pods = vec![ObservedPod { stage: Stage::Running(Some(at(by_node))), ..pod(2) }];
+        });
+        let case = format!("{by_node} {recorded:?} {min_ready}");
+        let settled = settle(observed, unseen());
+        let status = &settled.observed.status;
+        let phase = if until.is_some() { PePhase::Starting } else { PePhase::Running };
+        assert_eq!((status.phase, &status.running_since), (Some(phase), &time(since)), "{case}");
+        assert_eq!(settled.last.wake_at, until.map(at), "{case}");
+        // The next look finds nothing else.
+        let later = PeObservation { now: at(41), ..settled.observed.clone() };
+        assert_eq!(decide(&later).status, *status, "{case}");
+    }
+}
+
+#[test]
+fn a_pod_that_is_adopted_settles_anew() {
+    let observed = edited(|o| {
+        (o.status.launch_count, o.pods) = (1, vec![pod(2)]);
+        o.min_ready = Duration::from_secs(30);
+    });
+    let settled = settle(observed, unseen());
+    let status = settled.observed.status;
+    assert_eq!((status.launch_count, status.running_since, settled.last.wake_at), (2, time(100), Some(at(130))));
+}
+
+#[test]
 fn what_is_waited_for_of_a_pod_is_named() {
     let unknown = |node: Option<&str>| {
         let (stage, node) = (Stage::Unknown, node.map(str::to_owned));

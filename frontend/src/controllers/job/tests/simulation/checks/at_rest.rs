@@ -118,7 +118,7 @@ impl JobSimulation {
         assert_eq!((secret.is_some(), self.status().transport.is_some()), (is_wanted, is_wanted));
         let Some(secret) = secret else { return };
         let certificates = inspect(&material(&secret).expect("it is complete")).expect("it can be used");
-        assert!(self.server.now() < certificates.renew_at(30), "it is due");
+        assert!(certificates.is_good(30, self.server.now()), "it is due, or not valid yet");
         let transport = self.status().transport.unwrap();
         assert_eq!(transport.authority, Some(certificates.authority));
         assert_eq!(transport.not_after.map(|time| time.0), Some(certificates.not_after));
