@@ -289,7 +289,7 @@ async fn write_to_its_end<C: Cluster, K: Object + Mirrored>(
 
 /// Waits until the mirror shows the object, or a newer one. It may have stopped, and whoever comes next may not wait
 /// for ever: then this is false.
-async fn is_shown<K: Mirrored>(mirror: &Watch<K>, object: &K) -> bool {
+pub(crate) async fn is_shown<K: Mirrored>(mirror: &Watch<K>, object: &K) -> bool {
     timeout(SHOWN_WITHIN, mirror.shows(object)).await.is_ok()
 }
 

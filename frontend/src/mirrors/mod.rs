@@ -182,6 +182,15 @@ pub(crate) fn address_of(pod: &Pod) -> Option<IpAddr> {
     (!has_ended).then(|| address.to_canonical())
 }
 
+/// The addresses of a pod that has not ended: of each family of addresses that the cluster has there is one, and the
+/// first is [`address_of`].
+pub(crate) fn addresses_of(pod: &Pod) -> [Option<IpAddr>; 2] {
+    let first = address_of(pod);
+    let listed = pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten());
+    let mut others = listed.filter_map(|listed| Some(listed.ip.parse::<IpAddr>().ok()?.to_canonical()));
+    [first, first.and_then(|first| others.find(|other| *other != first))]
+}
+
 /// Label selector of everything that belongs to a job.
 pub(crate) fn of_streams() -> String {
     format!("{}={}", names::LABEL_APP, names::APP)

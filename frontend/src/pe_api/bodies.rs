@@ -1,17 +1,25 @@
 //! What bodies of requests and answers say, and numbers in paths, in the form of the runtime (rule pe-api-2).
 //!
-//! Elements are told by their local names: the runtime has prefixes of its own.
+//! Elements are told by their local names: the runtime has prefixes of its own. A document may leave everything out, so
+//! one with another element would be read as one that says nothing: it is refused, and so is what has something beside
+//! its element.
 //!
 //! Knows: XML and JSON of the runtime. Must not know: whose an object is, whether a change is permitted.
 
 use super::arriving::{Media, Share, Unread};
+use super::documents::readable;
 use super::refusal::Refusal;
+use crate::run_time::ENTRIES_MAX;
 use crate::run_time::imports::{DEFAULT_SCOPE, in_order};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use quick_xml::se::SeError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use spl_expression::is_no_filter;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use streams_api::{ImportedStreams, NameBasedImport, PropertyBasedImport, StreamProperty};
@@ -43,26 +51,73 @@ impl Unread {
     ///
     /// # Errors
     /// The body cannot be had as [`Unread::document`] says, or is no such document.
-    pub(super) async fn xml<T: DeserializeOwned>(self) -> Result<(T, Share), Refusal> {
+    pub(super) async fn xml<T: Root + DeserializeOwned>(self) -> Result<(T, Share), Refusal> {
         if self.media() == Media::Other {
             return Err(Refusal::Media("application/xml"));
         }
         let (text, share) = self.document().await?;
-        let read = quick_xml::de::from_str(&text);
-        let read = read.map_err(|error| Refusal::Invalid(format!("the body cannot be read: {error}")))?;
+        let read = read(&text).map_err(|words| Refusal::Invalid(format!("the body cannot be read: {words}")))?;
         Ok((read, share))
     }
 }
 
-/// An element that can be the root of an answer.
-pub(super) trait Root: Serialize {
+/// An element that can be the root of a document.
+pub(super) trait Root {
     /// Its name.
     const NAME: &'static str;
 }
 
-impl<T: Root> IntoResponse for Xml<T> {
+/// What an XML document says.
+///
+/// # Errors
+/// It is no such document: what may be left out of one would be read of any other.
+fn read<T: Root + DeserializeOwned>(text: &str) -> Result<T, String> {
+    let root = root(text)?;
+    if root != T::NAME {
+        return Err(format!("its element is {}, not {}", root.escape_debug(), T::NAME));
+    }
+    quick_xml::de::from_str(text).map_err(|error| error.to_string())
+}
+
+/// The local name of the one element of a document.
+///
+/// # Errors
+/// It is not well-formed, or there is something else beside that element than comments and the like.
+fn root(text: &str) -> Result<String, String> {
+    let besides = || "there is something beside its element".to_owned();
+    let mut reader = Reader::from_str(text);
+    let (mut root, mut depth) = (None, 0_usize);
+    loop {
+        let event = reader.read_event().map_err(|error| error.to_string())?;
+        match &event {
+            Event::Start(tag) | Event::Empty(tag) => {
+                if depth == 0 && root.replace(tag.local_name().into_inner().to_owned()).is_some() {
+                    return Err(besides());
+                }
+                depth += usize::from(matches!(&event, Event::Start(_)));
+            }
+            Event::End(_) => depth = depth.saturating_sub(1),
+            Event::Text(text) if depth == 0 && !text.trim().is_empty() => return Err(besides()),
+            Event::CData(_) | Event::GeneralRef(_) if depth == 0 => return Err(besides()),
+            Event::Eof => return root.ok_or_else(|| "there is no element".to_owned()),
+            _ => {}
+        }
+    }
+}
+
+/// The XML document that says this.
+fn written<T: Root + Serialize>(what: &T) -> Result<String, SeError> {
+    let text = quick_xml::se::to_string_with_root(T::NAME, what)?;
+    let replaced = match readable(&text) {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(replaced) => Some(replaced),
+    };
+    Ok(replaced.unwrap_or(text))
+}
+
+impl<T: Root + Serialize> IntoResponse for Xml<T> {
     fn into_response(self) -> Response {
-        match quick_xml::se::to_string_with_root(T::NAME, &self.0) {
+        match written(&self.0) {
             Ok(text) => ([(CONTENT_TYPE, "application/xml")], text).into_response(),
             Err(error) => Refusal::Later(error.to_string()).into_response(),
         }
@@ -135,10 +190,21 @@ impl Properties {
     }
 
     /// The properties of the document.
-    pub(super) fn into_properties(self) -> Vec<StreamProperty> {
+    ///
+    /// # Errors
+    /// They are more than an export has.
+    pub(super) fn into_properties(self) -> Result<Vec<StreamProperty>, Refusal> {
+        at_most("properties", self.properties.len())?;
         let property = |InnerProperty { name, kind, values }| StreamProperty { name, property_type: kind, values };
-        self.properties.into_iter().map(property).collect()
+        Ok(self.properties.into_iter().map(property).collect())
     }
+}
+
+fn at_most(what: &str, count: usize) -> Result<(), Refusal> {
+    if count > ENTRIES_MAX {
+        return Err(Refusal::Invalid(format!("the body has {count} {what}, more than {ENTRIES_MAX}")));
+    }
+    Ok(())
 }
 
 /// Names of properties.
@@ -160,21 +226,36 @@ struct PropertyName {
 
 impl PropertyNames {
     /// The names of those that are to be read; `None` if all are. Who lists none asks for all.
-    pub(super) fn into_those_to_read(self) -> Option<Vec<String>> {
-        self.listed().filter(|names| !names.is_empty())
+    ///
+    /// # Errors
+    /// They are more than an export has.
+    pub(super) fn into_those_to_read(self) -> Result<Option<Vec<String>>, Refusal> {
+        Ok(self.listed()?.filter(|names| !names.is_empty()))
     }
 
     /// The names of those that are to be removed; `None` if all are. Who lists none removes none: an operator may do so
     /// with an empty list.
-    pub(super) fn into_those_to_remove(self) -> Option<Vec<String>> {
+    ///
+    /// # Errors
+    /// Likewise.
+    pub(super) fn into_those_to_remove(self) -> Result<Option<Vec<String>>, Refusal> {
         self.listed()
     }
 
     /// The names that are listed; `None` if the scope is all.
-    fn listed(self) -> Option<Vec<String>> {
+    fn listed(self) -> Result<Option<Vec<String>>, Refusal> {
+        if self.scope == "all" {
+            return Ok(None);
+        }
         let each = |name: PropertyName| name.text.into_iter().chain(name.inner);
-        (self.scope != "all").then(|| self.names.into_iter().flat_map(each).collect())
+        let names: Vec<String> = self.names.into_iter().flat_map(each).collect();
+        at_most("names", names.len())?;
+        Ok(Some(names))
     }
+}
+
+impl Root for PropertyNames {
+    const NAME: &'static str = "streamPropertyNames";
 }
 
 /// What an input port asks for.
@@ -294,10 +375,10 @@ mod tests {
             (r#"<streamPropertyNames scope="all"><name>a</name></streamPropertyNames>"#, None, None),
         ];
         for (text, to_read, to_remove) in table {
-            let read: PropertyNames = quick_xml::de::from_str(text).unwrap();
+            let read: PropertyNames = read(text).unwrap();
             let owned = |names: Names| names.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
             assert_eq!(
-                (read.clone().into_those_to_read(), read.into_those_to_remove()),
+                (read.clone().into_those_to_read().unwrap(), read.into_those_to_remove().unwrap()),
                 (owned(to_read), owned(to_remove)),
                 "{text}"
             );
@@ -311,8 +392,7 @@ mod tests {
             r#"<p:property name="tickers" type="list&lt;rstring&gt;"><p:value>"IBM"</p:value><p:value>"A&amp;B"</p:value>"#,
             r#"</p:property><p:property name="n" type="int64"><p:value>1</p:value></p:property></p:streamProperties>"#,
         );
-        let read: Properties = quick_xml::de::from_str(text).unwrap();
-        let properties = read.into_properties();
+        let properties = read::<Properties>(text).unwrap().into_properties().unwrap();
         let property = |name: &str, kind: &str, values: &[&str]| StreamProperty {
             name: name.to_owned(),
             property_type: kind.to_owned(),
@@ -322,12 +402,15 @@ mod tests {
             properties,
             [property("tickers", "list<rstring>", &["\"IBM\"", "\"A&B\""]), property("n", "int64", &["1"]),]
         );
-        let written = quick_xml::se::to_string_with_root(Properties::NAME, &Properties::of(&properties)).unwrap();
-        let again: Properties = quick_xml::de::from_str(&written).unwrap();
-        assert_eq!(again.into_properties(), properties, "{written}");
-        let one = quick_xml::se::to_string_with_root(OneProperty::NAME, &OneProperty::from(&properties[1])).unwrap();
+        let all = written(&Properties::of(&properties)).unwrap();
+        let again = read::<Properties>(&all).unwrap().into_properties();
+        assert_eq!(again.unwrap(), properties, "{all}");
+        let one = written(&OneProperty::from(&properties[1])).unwrap();
         let expected = r#"<streamProperty xmlns="http://www.ibm.com/xmlns/prod/streams/application" name="n" type="int64"><value>1</value></streamProperty>"#;
         assert_eq!(one, expected);
+        // What no XML has would keep the runtime from reading any property.
+        let one = written(&OneProperty::from(&property("n", "rstring", &["\u{1}"]))).unwrap();
+        assert!(one.contains("<value>\u{fffd}</value>"), "{one}");
     }
 
     #[test]
@@ -339,30 +422,72 @@ mod tests {
             r#"<propertyBasedImport subscription="b == &quot;c&quot;" importOperName="In" index="3" applicationScope="S"/>"#,
             r#"</importedStreams>"#,
         );
-        let read: Streams = quick_xml::de::from_str(text).unwrap();
-        let streams = ImportedStreams::from(read);
+        let streams = ImportedStreams::from(read::<Streams>(text).unwrap());
         assert_eq!(streams.name_based_imports.keys().collect::<Vec<_>>(), ["0", "1"]);
         assert_eq!(streams.property_based_import.as_ref().unwrap().subscription, "b == \"c\"");
-        let written = quick_xml::se::to_string_with_root(Streams::NAME, &Streams::from(&streams)).unwrap();
-        let again: Streams = quick_xml::de::from_str(&written).unwrap();
+        let written = written(&Streams::from(&streams)).unwrap();
+        let again: Streams = read(&written).unwrap();
         assert_eq!(ImportedStreams::from(again), streams, "{written}");
-        let least: Streams =
-            quick_xml::de::from_str(r#"<importedStreams><propertyBasedImport subscription="x"/></importedStreams>"#)
-                .unwrap();
+        let least = r#"<importedStreams><propertyBasedImport subscription="x"/></importedStreams>"#;
+        let least: Streams = read(least).unwrap();
         assert_eq!(ImportedStreams::from(least).property_based_import.unwrap().application_scope, "Default");
     }
 
     #[test]
-    fn what_is_no_such_document_is_refused() {
-        for text in ["", "<a", "<streamProperties><property/></streamProperties>", "plain", "<a><b></a></b>"] {
-            assert!(
-                quick_xml::de::from_str::<Properties>(text)
-                    .map(Properties::into_properties)
-                    .map_or(true, |all| all.is_empty()),
-                "{text}"
-            );
+    fn a_document_may_have_what_xml_permits_beside_its_element() {
+        let element =
+            r#"<streamProperties><property name="n" type="int64"><value>1</value></property></streamProperties>"#;
+        let table = [
+            element.to_owned(),
+            format!("\u{feff}{element}"),
+            format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!-- a -->\n{element}\n<!-- b -->\n<?c d?>\n"),
+        ];
+        for text in table {
+            assert_eq!(read::<Properties>(&text).unwrap().properties.len(), 1, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_no_such_document_is_refused() {
         let deep = format!("{}{}", "<a>".repeat(100_000), "</a>".repeat(100_000));
-        assert!(quick_xml::de::from_str::<Properties>(&deep).map_or(true, |read| read.properties.is_empty()));
+        let table = [
+            "",
+            " ",
+            "<!-- a -->",
+            "plain",
+            "<a",
+            "<streamProperties",
+            "<streamProperties>",
+            "<streamProperties></a>",
+            "</streamProperties>",
+            "<streamProperties><a></streamProperties>",
+            "<streamProperties><property/></streamProperties>",
+            r#"<streamProperties><property name="n"/></streamProperties>"#,
+            // Nothing of them would be missed.
+            "<a/>",
+            "<a><b></b></a>",
+            "<property/>",
+            "<streamproperties/>",
+            "<streamPropertyNames/>",
+            "<a:streamProperty xmlns:a=\"u\"/>",
+            "<streamProperties/>junk",
+            "junk<streamProperties/>",
+            "<streamProperties/>&lt;",
+            "<streamProperties/><![CDATA[a]]>",
+            "<streamProperties/><streamProperties/>",
+            "<streamProperties/><a",
+            "<streamProperties/></a>",
+            &deep,
+        ];
+        for text in table {
+            let read = read::<Properties>(text);
+            assert!(read.is_err(), "{}: {read:?}", &text[..text.len().min(80)]);
+        }
+        for text in ["<streamProperties/>", "<a/>", "<importedStreams/>junk", ""] {
+            assert!(read::<Streams>(text).is_err() && read::<PropertyNames>(text).is_err(), "{text}");
+        }
+        // What is not known within a document is passed over, however deep it is.
+        let within = format!("<a:streamProperties xmlns:a=\"u\">{deep}</a:streamProperties>");
+        assert_eq!(read::<Properties>(&within).map(|read| read.properties), Ok(Vec::new()));
     }
 }

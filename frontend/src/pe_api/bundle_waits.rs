@@ -11,9 +11,10 @@
 //!
 //! Invariants: of a PE the last answer counts; few are written at the same time, and of one PE one every [`PAUSE`];
 //! what cannot be had is not written [`KEPT_FOR`] after somebody was told so last; nothing is kept of PEs that ask no
-//! more.
+//! more, or are gone, and nothing that a pod of one was told is written into another one that is made under its name.
 
 use super::PeApi;
+use super::caller::OwnPe;
 use super::refusal::Refusal;
 use super::workers::Workers;
 use super::write::{Change, refusal_of};
@@ -24,6 +25,7 @@ use crate::status_changes::StatusChanges;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -68,6 +70,8 @@ struct Known {
 /// What a pod was told.
 #[derive(Clone, PartialEq, Eq)]
 struct Answer {
+    /// The uid of its PE.
+    uid: Option<String>,
     launch_count: u64,
     /// Why the bundle cannot be had; `None` if it was given.
     unavailable: Option<UnavailableBundle>,
@@ -104,7 +108,15 @@ impl BundleWaits {
         };
         let troubles = troubles_of(&statuses.cluster);
         let queue = Queue::new("bundle_waits", BackOff::default(), sharing, metrics).with_troubles(troubles);
-        let known = Arc::default();
+        let known = Arc::<Mutex<HashMap<Key, Known>>>::default();
+        let following = Arc::clone(&known);
+        mirror.subscribe_to_departures(move |pe, _| {
+            if let Entry::Occupied(known) = following.lock().entry(Key::of(pe))
+                && known.get().answer.as_ref().is_none_or(|answer| answer.uid == pe.metadata.uid)
+            {
+                known.remove();
+            }
+        });
         let statuses = statuses.of(Priority::Telling);
         let work = Arc::new(Work { known: Arc::clone(&known), mirror: mirror.clone(), statuses });
         let workers = queue::run(queue.clone(), AT_A_TIME, move |key: Key| {
@@ -114,11 +126,12 @@ impl BundleWaits {
         Self { known, mirror, queue, workers: Workers::begin(workers) }
     }
 
-    /// A pod of this launch of the PE was told that its bundle cannot be had, or was given it.
-    fn answered(&self, pe: Key, launch_count: u64, unavailable: Option<UnavailableBundle>) {
-        let shown = self.mirror.get(&pe).and_then(|pe| pe.status.as_ref()?.bundle_unavailable.clone());
+    /// The pod of a PE was told that its bundle cannot be had, or was given it.
+    fn answered(&self, OwnPe { key: pe, uid, launch_count }: OwnPe, unavailable: Option<UnavailableBundle>) {
+        let shown = self.mirror.get(&pe).filter(|pe| pe.metadata.uid == uid);
+        let shown = shown.and_then(|pe| pe.status.as_ref()?.bundle_unavailable.clone());
         let is_shown = shown.as_deref() == unavailable.as_ref();
-        let answer = Answer { launch_count, unavailable, at: Instant::now() };
+        let answer = Answer { uid, launch_count, unavailable, at: Instant::now() };
         {
             let mut all = self.known.lock();
             match all.get_mut(&pe) {
@@ -169,9 +182,9 @@ impl Pods for PeApi {
     }
 
     fn answered(&self, address: IpAddr, outcome: Result<(), &BundleError>) {
-        let Some((pe, launch_count)) = self.pe_of_pod_at(address) else { return };
+        let Some(pe) = self.pe_of_pod_at(address) else { return };
         let unavailable = outcome.err().map(|error| UnavailableBundle::new(error.reason(), &error.to_string()));
-        self.bundle_waits.answered(pe, launch_count, unavailable);
+        self.bundle_waits.answered(pe, unavailable);
     }
 }
 
@@ -218,8 +231,12 @@ impl<C: Cluster> Work<C> {
     }
 }
 
-/// The PE with what a pod of it was told; nothing, if it has that, or a later pod, or no pod that may wait for it.
+/// The PE with what a pod of it was told; nothing, if it is another one, or if it has that, or a later pod, or no pod
+/// that may wait for it.
 fn changed(before: &ProcessingElement, answer: &Answer, now: Timestamp) -> Option<ProcessingElement> {
+    if before.metadata.uid != answer.uid {
+        return None;
+    }
     let mut status = before.status.clone().unwrap_or_default();
     let unavailable = answer.unavailable.clone().filter(|_| status.may_wait_for_bundle(now)).map(Box::new);
     if status.launch_count > answer.launch_count || status.bundle_unavailable == unavailable {

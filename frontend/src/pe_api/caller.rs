@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, names};
 use streams_kubernetes::Key;
-use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::ownership::{controller, is_controlled_by};
 use streams_kubernetes::watch::{Kept, Mirrored};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -85,12 +85,12 @@ pub(crate) struct Speaker {
 }
 
 impl Caller {
-    /// The caller speaks for a PE of the job of this name. One that an earlier job of the name has left behind does
-    /// not.
+    /// The job, if the caller speaks for a PE of the job of this name. One that an earlier job of the name has left
+    /// behind does not.
     ///
     /// # Errors
     /// It does not.
-    pub(crate) fn speaks_for(&self, job: &str) -> Result<(), Refusal> {
+    pub(crate) fn speaks_for(&self, job: &str) -> Result<&OfJob, Refusal> {
         self.may_change(job, |speaker| speaker.job == job && speaker.is_of_present_job)
     }
 
@@ -101,13 +101,14 @@ impl Caller {
     pub(crate) fn speaks_beside(&self, element: &ProcessingElement) -> Result<(), Refusal> {
         let of_job = OfJob::of_child(&element.metadata, element.spec.job_id);
         let job = &element.spec.job_name;
-        self.may_change(job, |speaker| speaker.job == *job && speaker.of_job.is_same(&of_job))
+        self.may_change(job, |speaker| speaker.job == *job && speaker.is_of(&of_job)).map(|_| ())
     }
 
-    fn may_change(&self, job: &str, may: impl Fn(&Speaker) -> bool) -> Result<(), Refusal> {
+    fn may_change(&self, job: &str, may: impl Fn(&Speaker) -> bool) -> Result<&OfJob, Refusal> {
         let words =
             || Refusal::Forbidden(format!("only PEs of job {job} may change it, from the addresses of their pods"));
-        self.pes.iter().any(may).then_some(()).ok_or_else(words)
+        let found = self.pes.iter().find(|speaker| may(speaker));
+        found.map(|speaker| &speaker.of_job).ok_or_else(words)
     }
 
     /// The pod that speaks for this PE.
@@ -115,20 +116,36 @@ impl Caller {
     /// # Errors
     /// There is none: somebody else asks.
     pub(crate) fn speaks_as(&self, job: &str, pe: u64) -> Result<&Speaker, Refusal> {
-        let found = self.pes.iter().filter(|speaker| speaker.job == job && speaker.pe == pe);
-        let words = || Refusal::Forbidden(format!("only PE {pe} of job {job} may say so, from the address of its pod"));
-        found.max_by_key(|speaker| speaker.launch_count).ok_or_else(words)
+        self.newest(|speaker| speaker.job == job && speaker.pe == pe).ok_or_else(|| Self::only(job, pe))
     }
 
-    /// The pod that speaks for one of these PEs of a job.
+    /// The pod that speaks for this PE of a job. One of an earlier job of the name does not.
     ///
     /// # Errors
     /// There is none: somebody else asks.
-    pub(crate) fn speaks_as_one_of(&self, job: &str, pes: &[u64]) -> Result<&Speaker, Refusal> {
-        let found = self.pes.iter().filter(|speaker| speaker.job == job && pes.contains(&speaker.pe));
+    pub(crate) fn speaks_as_of(&self, (job, of_job): (&str, &OfJob), pe: u64) -> Result<&Speaker, Refusal> {
+        let found = self.newest(|speaker| speaker.job == job && speaker.pe == pe && speaker.is_of(of_job));
+        found.ok_or_else(|| Self::only(job, pe))
+    }
+
+    /// The pod that speaks for one of these PEs of a job. One of an earlier job of the name does not.
+    ///
+    /// # Errors
+    /// There is none: somebody else asks.
+    pub(crate) fn speaks_as_one_of(&self, (job, of_job): (&str, &OfJob), pes: &[u64]) -> Result<&Speaker, Refusal> {
+        let found = self.newest(|speaker| speaker.job == job && pes.contains(&speaker.pe) && speaker.is_of(of_job));
         let words =
             || Refusal::Forbidden("only PEs of the region may say so, from the addresses of their pods".to_owned());
-        found.max_by_key(|speaker| speaker.launch_count).ok_or_else(words)
+        found.ok_or_else(words)
+    }
+
+    /// The pod of the latest launch of those that speak for such a PE.
+    fn newest(&self, is_such: impl Fn(&Speaker) -> bool) -> Option<&Speaker> {
+        self.pes.iter().filter(|speaker| is_such(speaker)).max_by_key(|speaker| speaker.launch_count)
+    }
+
+    fn only(job: &str, pe: u64) -> Refusal {
+        Refusal::Forbidden(format!("only PE {pe} of job {job} may say so, from the address of its pod"))
     }
 
     /// The job whose consistent regions the request is about: their paths name none.
@@ -148,9 +165,18 @@ impl Caller {
         }
     }
 
-    /// The caller is a pod of that job.
-    pub(super) fn is_of_job_of_regions(&self) -> bool {
-        self.job_of_regions().is_ok_and(|job| self.pes.iter().any(|speaker| speaker.job == job))
+    /// The caller is a pod of this job, or may be: of that of the name that the mirror of jobs shows, which the mirror
+    /// of this one's objects need not show yet. A pod of an earlier job of the name is none.
+    pub(super) fn may_be_of(&self, (job, of_job): (&str, &OfJob)) -> bool {
+        let mut of_name = self.pes.iter().filter(|speaker| speaker.job == job);
+        of_name.any(|speaker| speaker.is_of_present_job || speaker.is_of(of_job))
+    }
+}
+
+impl Speaker {
+    /// The PE is of this job.
+    pub(super) fn is_of(&self, of_job: &OfJob) -> bool {
+        self.of_job.is_same(of_job)
     }
 }
 
@@ -350,12 +376,14 @@ impl PeApi {
         all
     }
 
-    /// The PE whose pod has this address, and the launch count of the pod. `None` if several pods have it.
-    pub(super) fn pe_of_pod_at(&self, address: IpAddr) -> Option<(Key, u64)> {
+    /// The PE whose pod has this address. `None` if several pods have it.
+    pub(super) fn pe_of_pod_at(&self, address: IpAddr) -> Option<OwnPe> {
         let pods = self.callers.pods(address);
         let [pod] = pods.as_slice() else { return None };
         let Speaker { job, pe, launch_count, .. } = speaker(self, pod)?;
-        Some((pod.sibling(&names::processing_element(&job, pe)), launch_count))
+        let meta = self.mirrors.pods.kept(pod)?.metadata()?;
+        let uid = controller(&meta).map(|element| element.uid.clone());
+        Some(OwnPe { key: pod.sibling(&names::processing_element(&job, pe)), uid, launch_count })
     }
 }
 

@@ -1,8 +1,9 @@
 //! Which pod an address belongs to (rule pe-api-1).
 //!
-//! Invariant: an address has the pods that the mirror shows with it and that have not ended; nothing is kept of others.
+//! Invariant: an address has the pods that the mirror shows with it, as the first of their addresses or that of another
+//! family, and that have not ended; nothing is kept of others.
 
-use crate::mirrors::{Mirrors, address_of};
+use crate::mirrors::{Mirrors, addresses_of};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -43,7 +44,7 @@ pub(crate) struct Callers {
 struct Known {
     /// In order. There is nearly always one, for which a set would take ten times the memory.
     pods: HashMap<IpAddr, Vec<Key>>,
-    addresses: BTreeMap<Key, IpAddr>,
+    addresses: BTreeMap<Key, [Option<IpAddr>; 2]>,
 }
 
 impl Callers {
@@ -83,30 +84,29 @@ impl Callers {
     /// The mirror is read under the lock, so that the last who looks sees the last state.
     fn look_at(&self, pods: &Watch<Pod>, key: &Key) {
         let mut known = self.known.lock();
-        let now = pods.get(key).and_then(|pod| address_of(&pod));
-        let before = known.addresses.get(key).copied();
+        let now = pods.get(key).map(|pod| addresses_of(&pod)).unwrap_or_default();
+        let before = known.addresses.get(key).copied().unwrap_or_default();
         if before == now {
             return;
         }
-        if let Some(before) = before
-            && let Some(keys) = known.pods.get_mut(&before)
-        {
-            keys.retain(|other| other != key);
-            if keys.is_empty() {
-                known.pods.remove(&before);
+        for before in before.into_iter().flatten() {
+            if let Some(keys) = known.pods.get_mut(&before) {
+                keys.retain(|other| other != key);
+                if keys.is_empty() {
+                    known.pods.remove(&before);
+                }
             }
         }
-        match now {
-            Some(now) => {
-                let keys = known.pods.entry(now).or_insert_with(|| Vec::with_capacity(1));
-                if let Err(place) = keys.binary_search(key) {
-                    keys.insert(place, key.clone());
-                }
-                known.addresses.insert(key.clone(), now);
+        for now in now.into_iter().flatten() {
+            let keys = known.pods.entry(now).or_insert_with(|| Vec::with_capacity(1));
+            if let Err(place) = keys.binary_search(key) {
+                keys.insert(place, key.clone());
             }
-            None => {
-                known.addresses.remove(key);
-            }
+        }
+        if now == [None; 2] {
+            known.addresses.remove(key);
+        } else {
+            known.addresses.insert(key.clone(), now);
         }
         drop(known);
         self.changes.send_modify(|number| *number = number.wrapping_add(1));
@@ -154,6 +154,37 @@ mod tests {
         for (address, expected) in table {
             assert_eq!(callers.namespace(address.parse().unwrap()).as_deref(), expected, "{address}");
         }
+    }
+
+    #[test]
+    fn a_pod_is_at_its_addresses_of_both_families() {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        let callers = Callers::of(&mirrors);
+        let [v4, other_v4, v6] = ["10.0.0.1", "10.0.0.2", "fd00::1"];
+        // `status.podIP`, `status.podIPs`, phase -> where the pod is
+        let table: [(&str, &[&str], &str, &[&str]); 7] = [
+            (v4, &[], "Running", &[v4]),
+            (v4, &[v4], "Running", &[v4]),
+            (v4, &[v4, v6], "Running", &[v4, v6]),
+            (v6, &[v6, other_v4], "Running", &[other_v4, v6]),
+            (v4, &[v4, "none"], "Running", &[v4]),
+            ("", &[], "Pending", &[]),
+            (v4, &[v4, v6], "Succeeded", &[]),
+        ];
+        for (first, all, phase, expected) in table {
+            let all: Vec<_> = all.iter().map(|address| json!({ "ip": address })).collect();
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": {"namespace": "n", "name": "a"},
+                "status": {"podIP": first, "podIPs": all, "phase": phase},
+            }))
+            .unwrap();
+            mirrors.pods.insert(pod);
+            let is_there = |address: &&str| !callers.pods(address.parse().unwrap()).is_empty();
+            let found: Vec<_> = [v4, other_v4, v6].into_iter().filter(is_there).collect();
+            assert_eq!(found, expected, "{first} {all:?} {phase}");
+        }
+        let known = callers.known.lock();
+        assert!(known.pods.is_empty() && known.addresses.is_empty());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use quick_xml::Writer;
 use quick_xml::events::{BytesEnd, BytesStart, Event};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, Write as _};
 use streams_api::UserEndpoint;
 
@@ -251,11 +252,11 @@ impl Document {
     }
 
     fn open<'a>(&mut self, name: &str, attributes: impl IntoIterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
-        self.writer.write_event(Event::Start(BytesStart::new(name).with_attributes(attributes)))
+        self.writer.write_event(Event::Start(tag(name, attributes)))
     }
 
     fn empty<'a>(&mut self, name: &str, attributes: impl IntoIterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
-        self.writer.write_event(Event::Empty(BytesStart::new(name).with_attributes(attributes)))
+        self.writer.write_event(Event::Empty(tag(name, attributes)))
     }
 
     fn close(&mut self, name: &str) -> io::Result<()> {
@@ -279,9 +280,53 @@ impl Document {
     }
 }
 
+fn tag<'n, 'a>(name: &'n str, attributes: impl IntoIterator<Item = (&'a str, &'a str)>) -> BytesStart<'n> {
+    let mut tag = BytesStart::new(name);
+    for (attribute, value) in attributes {
+        tag.push_attribute((attribute, &*readable(value)));
+    }
+    tag
+}
+
+/// The text as XML can have it: of characters that XML does not have, however they are written, U+FFFD takes the place.
+/// A parser would refuse the whole document for one of them.
+pub(super) fn readable(text: &str) -> Cow<'_, str> {
+    if text.contains(is_no_character) {
+        Cow::Owned(text.replace(is_no_character, "\u{fffd}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// Whether XML 1.0 does not have the character.
+fn is_no_character(character: char) -> bool {
+    let is_one = matches!(character, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
+    !is_one
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_attribute_has_no_character_that_xml_does_not_have() {
+        let all: String = ('\0'..='\u{10fff}').collect();
+        let mut document = Document::new(Form::Xml);
+        document.begin(&InstanceState { id: format!("a\u{1}b{all}"), request_time: 7 }).unwrap();
+        document.end().unwrap();
+        let text = String::from_utf8(document.take()).unwrap();
+        // As the productions of XML 1.0 name them.
+        let allowed = [0x9..=0xa, 0xd..=0xd, 0x20..=0xd7ff, 0xe000..=0xfffd, 0x1_0000..=0x10_ffff];
+        for character in text.chars() {
+            let code = u32::from(character);
+            assert!(allowed.iter().any(|range| range.contains(&code)), "{code:x}");
+        }
+        assert!(text.contains("id=\"a\u{fffd}b\u{fffd}"), "{}", &text[..200]);
+        let readable_text = "a\tb\n\u{e9}\u{1f600}";
+        for (text, expected) in [(readable_text, readable_text), ("\u{ffff}a\u{1f}", "\u{fffd}a\u{fffd}")] {
+            assert_eq!(readable(text), expected);
+        }
+    }
 
     #[test]
     fn a_caller_gets_what_it_accepts_first() {

@@ -1,11 +1,12 @@
-//! Ports that operators open under a name (rule pe-api-5).
+//! Ports that operators open under a name (rule pe-api-5). All calls of a request have the time of one write together.
 
 use super::PeApi;
 use super::arriving::{SHORT, Unread};
 use super::bodies::Number;
 use super::caller::Caller;
 use super::refusal::Refusal;
-use super::reservations::Registrant;
+use super::reservations::{ENDPOINTS_MAX, Registrant};
+use super::write::within;
 use crate::mirrors;
 use crate::status_changes::Change;
 use axum::extract::{Path, State};
@@ -18,9 +19,6 @@ use std::sync::Arc;
 use streams_api::{ProcessingElement, ProcessingElementSpec, UserEndpoint, names};
 use streams_kubernetes::Key;
 use utoipa::ToSchema;
-
-/// What a PE of the runtime may have at most.
-pub(super) const ENDPOINTS_MAX: usize = 100;
 
 /// Where an endpoint is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -109,44 +107,58 @@ pub(super) async fn register(
     body: Unread,
 ) -> Result<StatusCode, Refusal> {
     let pe = Number::of_path_or_absent(&pe)?;
-    // A PE may be large. So nobody has one while a body is long in coming, nor during a call.
-    let shown = || {
-        let (_, element) = api.pe(&caller, &job, pe)?;
-        caller.speaks_beside(&element).map(|()| element)
-    };
-    let key = shown().map(|element| Key::of(&*element))?;
+    // A PE may be large: nobody has one while a body is long in coming.
+    let key = shown_beside(&api, &caller, (&job, pe)).map(|element| Key::of(&*element))?;
     let (text, _memory) = body.text(SHORT).await?;
     let asked: Endpoint =
         serde_json::from_str(&text).map_err(|error| Refusal::Invalid(format!("the body is no endpoint: {error}")))?;
     let endpoint = endpoint(&name, &asked)?;
-    let other = registered(&api, &caller, &job, &name).map(|(other, _)| (Key::of(&*other), other.spec.id));
+    within(registered_for(&api, &caller, (&job, pe), &key, endpoint)).await?;
+    // The mirror has it; whoever asks next finds it, too.
+    api.endpoint_names.look_at(&key);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A PE of a job that the caller speaks beside.
+fn shown_beside(api: &PeApi, caller: &Caller, (job, pe): (&str, u64)) -> Result<Arc<ProcessingElement>, Refusal> {
+    let (_, element) = api.pe(caller, job, pe)?;
+    caller.speaks_beside(&element).map(|()| element)
+}
+
+/// Registers an endpoint for a PE of a job, which has this key. A PE may be large: nobody has one during a call.
+async fn registered_for(
+    api: &PeApi,
+    caller: &Caller,
+    (job, pe): (&str, u64),
+    key: &Key,
+    endpoint: UserEndpoint,
+) -> Result<(), Refusal> {
+    let name = &endpoint.name;
+    let other = registered(api, caller, job, name).map(|(other, _)| (Key::of(&*other), other.spec.id));
     if let Some((other, id)) = other
         && id != pe
-        && still_has(&api, &other, &name).await?
+        && still_has(api, &other, name).await?
     {
         return Err(Refusal::Invalid(format!("PE {id} of job {job} has endpoint {name} already")));
     }
     let plan = |found: &ProcessingElement| {
         let change = registration(found, &endpoint);
         let is_change = change(found).map(|changed| changed.is_some());
-        (is_change, change, has(found, &name), Registrant::of(found))
+        (is_change, change, has(found, name), Registrant::of(found))
     };
-    let mut planned = shown().map(|element| plan(&element))?;
+    let mut planned = shown_beside(api, caller, (job, pe)).map(|element| plan(&element))?;
     // What is so already, or is refused, may be so only in the mirror.
     if !matches!(planned.0, Ok(true)) {
-        planned = api.changes.newest(&key).await.map(|newest| plan(&newest))?;
+        planned = api.changes.newest(key).await.map(|newest| plan(&newest))?;
     }
     let (is_change, change, has_name, element) = planned;
     if has_name {
-        api.changes.processing_element(&key, Change::new(change)).await?;
+        api.changes.processing_element(key, Change::new(change)).await
     } else {
         // What is refused anyway reserves nothing.
         is_change?;
-        api.changes.add_endpoint(&element, &endpoint.name, Change::new(change)).await?;
+        api.changes.add_endpoint(&element, name, Change::new(change)).await
     }
-    // The mirror has it; whoever asks next finds it, too.
-    api.endpoint_names.look_at(&key);
-    Ok(StatusCode::NO_CONTENT)
 }
 
 /// What becomes of this PE, as it was found, when it registers an endpoint.
@@ -211,18 +223,25 @@ pub(super) async fn unregister(
 ) -> Result<StatusCode, Refusal> {
     let (key, shown) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
     caller.speaks_beside(&shown)?;
+    within(unregistered(&api, &key, shown, &name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Removes an endpoint of a PE, as the mirror shows that.
+async fn unregistered(api: &PeApi, key: &Key, shown: Arc<ProcessingElement>, name: &str) -> Result<(), Refusal> {
     // The mirror may not show yet what another replica has written.
-    let element = match Some(shown).filter(|shown| has(shown, &name)) {
+    let element = match Some(shown).filter(|shown| has(shown, name)) {
         Some(shown) => shown,
-        None => Arc::new(api.changes.newest(&key).await?),
+        None => Arc::new(api.changes.newest(key).await?),
     };
-    let (uid, of_task) = (element.metadata.uid.clone(), name.clone());
+    let (uid, of_task) = (element.metadata.uid.clone(), name.to_owned());
     let change = move |before: &ProcessingElement| {
         let mut status = before.status.clone().unwrap_or_default();
         let count = status.endpoints.len();
         status.endpoints.retain(|endpoint| endpoint.name != of_task);
         if status.endpoints.len() == count || before.metadata.uid != uid {
-            return Err(Refusal::Invalid(format!("PE {pe} of job {job} has no endpoint {of_task}")));
+            let ProcessingElementSpec { id, job_name, .. } = &before.spec;
+            return Err(Refusal::Invalid(format!("PE {id} of job {job_name} has no endpoint {of_task}")));
         }
         Ok(Some(ProcessingElement { status: Some(status), ..before.clone() }))
     };
@@ -230,8 +249,7 @@ pub(super) async fn unregister(
     change(&element)?;
     let registrant = Registrant::of(&element);
     drop(element);
-    api.changes.remove_endpoint(&registrant, &name, Change::new(change)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    api.changes.remove_endpoint(&registrant, name, Change::new(change)).await
 }
 
 /// The PE of a job that has registered this name.

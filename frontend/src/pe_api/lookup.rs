@@ -8,6 +8,7 @@ use super::left_behind::is_left_behind;
 use super::refusal::Refusal;
 use super::write::{Change, WITHIN, too_long};
 use crate::mirrors::Mirrors;
+use crate::of_job::OfJob;
 use std::sync::Arc;
 use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Key;
@@ -17,13 +18,22 @@ use tokio::time::timeout;
 
 /// The export or import of a port. It may be long, so nothing is read of it until something is made of it.
 pub(super) struct PortObject<K: 'static> {
-    pub(super) key: Key,
+    key: Key,
     /// The job of which it has to say that it is.
-    pub(super) job: Arc<str>,
+    job: Arc<str>,
     mirror: fn(&Mirrors) -> &Watch<K>,
     job_of: fn(&K) -> &str,
+    of_job: fn(&K) -> OfJob,
     /// What is said if there is none.
     absent: String,
+}
+
+/// The export or import of a port that a PE of this job changes. Who may is known before the body of its request has
+/// come; by then another job of the name may be there, with an object of the same name. And the mirrors of jobs and of
+/// these objects need not show the same moment.
+pub(super) struct Changeable<K: 'static> {
+    object: PortObject<K>,
+    by: OfJob,
 }
 
 impl<K: Mirrored> PortObject<K> {
@@ -43,7 +53,7 @@ impl<K: Mirrored> PortObject<K> {
         caller: &Caller,
         make: impl FnOnce(&K) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let Self { key, job, mirror, job_of, absent } = self;
+        let Self { key, job, mirror, job_of, absent, .. } = self;
         let mirror = mirror(&api.mirrors).clone();
         let octets = mirror.kept(&key).map_or(0, |kept| kept.octets());
         let work = move || {
@@ -64,16 +74,34 @@ impl<K: Mirrored> PortObject<K> {
         object.filter(|object| *(self.job_of)(object) == *self.job)
     }
 
-    /// The change of the object by `decide`, by which it gets so many octets.
+    /// The object, if the caller may change it.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(super) fn changeable_by(self, caller: &Caller) -> Result<Changeable<K>, Refusal> {
+        let by = caller.speaks_for(&self.job)?.clone();
+        Ok(Changeable { object: self, by })
+    }
+}
+
+impl<K: Mirrored> Changeable<K> {
+    /// Its key, and the name of its job.
+    pub(super) fn key(&self) -> (Key, Arc<str>) {
+        (self.object.key.clone(), Arc::clone(&self.object.job))
+    }
+
+    /// The change of the object by `decide`, by which it gets so many octets. One of another job of the name is refused
+    /// as absent.
     pub(super) fn change(
         self,
         octets: usize,
         decide: impl Fn(&K) -> Result<Option<K>, Refusal> + Send + Sync + 'static,
     ) -> Change<K> {
-        let Self { job, job_of, absent, .. } = self;
+        let Self { object: PortObject { job, job_of, of_job, absent, .. }, by } = self;
         let whose = Arc::clone(&job);
         let decide = move |object: &K| {
-            if *job_of(object) == *job { decide(object) } else { Err(Refusal::Absent(absent.clone())) }
+            let is_its = *job_of(object) == *job && of_job(object).is_same(&by);
+            if is_its { decide(object) } else { Err(Refusal::Absent(absent.clone())) }
         };
         Change::new(decide).by(whose, octets)
     }
@@ -134,6 +162,7 @@ impl PeApi {
             job: job.into(),
             mirror: |mirrors| &mirrors.exports,
             job_of: |export| export.spec.job_name.as_str(),
+            of_job: |export| OfJob::of_child(&export.metadata, export.spec.job_id),
             absent: format!("output port {port} of PE {pe} of job {job} exports nothing"),
         };
         object.if_there(self)
@@ -150,6 +179,7 @@ impl PeApi {
             job: job.into(),
             mirror: |mirrors| &mirrors.imports,
             job_of: |import| import.spec.job_name.as_str(),
+            of_job: |import| OfJob::of_child(&import.metadata, import.spec.job_id),
             absent: format!("input port {port} of PE {pe} of job {job} imports nothing"),
         };
         object.if_there(self)

@@ -32,6 +32,8 @@ use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::error::{is_already_exists, is_conflict, is_not_found};
 use streams_kubernetes::ownership::{controlled_by, controller};
 
+/// Endpoints that a PE may have at most.
+pub(super) const ENDPOINTS_MAX: usize = 100;
 /// How long a reservation counts although its PE has no such endpoint: longer than a write may be on its way and the
 /// API server works on it (60 s by default).
 const COUNTS: SignedDuration = SignedDuration::from_secs(120);

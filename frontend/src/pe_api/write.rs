@@ -2,19 +2,20 @@
 //!
 //! How a status is changed is the business of [`status_changes`]. All of it has less time than the runtime waits; a
 //! write that takes longer goes on without whoever has asked for it. So does all that is done with the name of an
-//! endpoint, from its reservation to its release: whoever goes away in between leaves nothing behind.
+//! endpoint, from its reservation to its release: whoever goes away in between leaves nothing behind. And so does the
+//! change of a width, which is no status: the next one of the region waits for its end.
 //!
 //! Knows: clusters, mirrors, whose turn it is. Must not know: HTTP, what is changed.
 
-use super::endpoints::ENDPOINTS_MAX;
 use super::refusal::Refusal;
-use super::reservations::Registrant;
+use super::reservations::{ENDPOINTS_MAX, Registrant};
 use super::unsettled::Unsettled;
 use super::{MANAGER, reservations};
 use crate::mirrors::Mirrors;
-use crate::status_changes::{self, StatusChanges, Turn, Unchanged};
+use crate::status_changes::{self, StatusChanges, Turn, Unchanged, is_shown};
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use kube::core::Status;
+use serde_json::json;
 use std::time::Duration;
 use streams_api::{Export, Import, ParallelRegion, ProcessingElement};
 use streams_kubernetes::Key;
@@ -94,7 +95,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
             let found = found.map_err(|error| Refusal::of(&error.into()))?;
             found.ok_or_else(|| Refusal::Absent(format!("ProcessingElement {} is gone", key.name)))
         };
-        Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
+        Box::pin(within(work))
     }
 
     fn processing_element<'a>(
@@ -115,7 +116,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
             let task = self.endpoint_task(pe, endpoint, change).await;
             to_its_end(task.register()).await
         };
-        Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
+        Box::pin(within(work))
     }
 
     fn remove_endpoint<'a>(
@@ -128,7 +129,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
             let task = self.endpoint_task(pe, endpoint, change).await;
             to_its_end(task.unregister()).await
         };
-        Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
+        Box::pin(within(work))
     }
 
     fn export<'a>(&'a self, key: &'a Key, change: Change<Export>) -> BoxFuture<'a, Result<(), Refusal>> {
@@ -140,17 +141,66 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
     }
 
     fn width<'a>(&'a self, key: &'a Key, uid: Option<&'a str>, width: u32) -> BoxFuture<'a, Result<(), Refusal>> {
-        let patch = json!({"metadata": {"uid": uid}, "spec": {"width": width}});
-        let has_it = move |region: &ParallelRegion| region.metadata.uid.as_deref() == uid && region.spec.width == width;
         let work = async move {
-            let is_shown = self.mirrors.parallel_regions.get(key).is_some_and(|region| has_it(&region));
-            if is_shown && self.has_width(key, has_it).await? {
-                return Ok(());
-            }
-            self.merged(&self.mirrors.parallel_regions, key, &patch).await
+            let turn = self.statuses.turn::<ParallelRegion>(key).await;
+            let (cluster, regions) = (self.cluster.clone(), self.mirrors.parallel_regions.clone());
+            let task = WidthTask { cluster, regions, turn, key: key.clone(), uid: uid.map(str::to_owned), width };
+            to_its_end(task.write()).await
         };
-        Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
+        Box::pin(within(work))
     }
+}
+
+/// The width that a region is to have, whose turn it is.
+struct WidthTask<C> {
+    cluster: C,
+    regions: Watch<ParallelRegion>,
+    turn: Turn,
+    key: Key,
+    uid: Option<String>,
+    width: u32,
+}
+
+impl<C: Cluster> WidthTask<C> {
+    /// Writes it, unless it is so already, and waits until the mirror shows it. The turn lasts until then.
+    async fn write(self) -> Result<(), Refusal> {
+        let Self { cluster, regions, turn, key, uid, width } = self;
+        let is_it = |region: &ParallelRegion| region.metadata.uid == uid;
+        let has_it = |region: &ParallelRegion| is_it(region) && region.spec.width == width;
+        // Also if the mirror shows it: another replica may have written another one.
+        let is_so_here = regions.get(&key).is_some_and(|region| has_it(&region));
+        let so_already = if is_so_here { region(&cluster, &key).await?.filter(has_it) } else { None };
+        let there = match so_already {
+            Some(there) => there,
+            None => {
+                let patch = json!({"metadata": {"uid": uid}, "spec": {"width": width}});
+                let merged = cluster.merge::<ParallelRegion>(MANAGER, &key, &patch).await;
+                match merged {
+                    Ok(merged) => merged,
+                    Err(kube::Error::Api(status)) if is_refusal(&status) => {
+                        // Of another one of the name it says only that its uid cannot be changed.
+                        let is_there = region(&cluster, &key).await?.is_some_and(|region| is_it(&region));
+                        let gone = || Refusal::Absent(format!("ParallelRegion {} is gone", key.name));
+                        return Err(if is_there { Refusal::Invalid(status.message) } else { gone() });
+                    }
+                    Err(error) => return Err(Refusal::of(&error.into())),
+                }
+            }
+        };
+        let is_shown = is_shown(&regions, &there).await;
+        drop(turn);
+        if is_shown { Ok(()) } else { Err(too_long()) }
+    }
+}
+
+/// A region as the API server has it now.
+async fn region<C: Cluster>(cluster: &C, key: &Key) -> Result<Option<ParallelRegion>, Refusal> {
+    cluster.get::<ParallelRegion>(key).await.map_err(|error| Refusal::of(&error.into()))
+}
+
+/// Whether the API server does not do what it is asked for.
+fn is_refusal(status: &Status) -> bool {
+    (400..500).contains(&status.code) && status.code != 429 && status.reason != NOT_A_STATUS
 }
 
 /// What is done with the name of an endpoint of a PE, whose turn it is.
@@ -259,15 +309,6 @@ impl<C: Cluster> ClusterChanges<C> {
         }
     }
 
-    /// Whether the API server has a region with its width, too; then the mirror shows what it has.
-    async fn has_width(&self, key: &Key, has_it: impl Fn(&ParallelRegion) -> bool + Send) -> Result<bool, Refusal> {
-        let now = self.cluster.get::<ParallelRegion>(key).await;
-        let now = now.map_err(|error| Refusal::of(&error.into()))?;
-        let Some(now) = now.filter(|now| has_it(now)) else { return Ok(false) };
-        self.mirrors.parallel_regions.shows(&now).await;
-        Ok(true)
-    }
-
     /// Writes the object that `change` makes of the one that is there, with another status; nothing, if it makes none.
     ///
     /// # Errors
@@ -280,27 +321,6 @@ impl<C: Cluster> ClusterChanges<C> {
     ) -> Result<(), Refusal> {
         let made = timeout(WITHIN, self.statuses.make(mirror, key, &change)).await;
         made.map_err(|_| too_long())?.map(|_| ()).map_err(|why| refusal_of::<K>(key, why))
-    }
-
-    /// Merges `patch` into an object, and waits until the mirror shows that.
-    ///
-    /// # Errors
-    /// The object is gone; the API server refuses, or nothing comes of it in time.
-    async fn merged<K: Object + Mirrored>(&self, mirror: &Watch<K>, key: &Key, patch: &Value) -> Result<(), Refusal> {
-        let work = async {
-            let merged = self.cluster.merge::<K>(MANAGER, key, patch).await;
-            let merged = merged.map_err(|error| match error {
-                kube::Error::Api(status)
-                    if (400..500).contains(&status.code) && status.code != 429 && status.reason != NOT_A_STATUS =>
-                {
-                    Refusal::Invalid(status.message)
-                }
-                error => Refusal::of(&error.into()),
-            })?;
-            mirror.shows(&merged).await;
-            Ok(())
-        };
-        timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long()))
     }
 }
 
@@ -318,6 +338,14 @@ pub(super) async fn made_and_looked_at(
         look.await;
         Ok(())
     };
+    within(work).await
+}
+
+/// Does what has the time of one write: the runtime waits no longer.
+///
+/// # Errors
+/// Those of `work`; or it takes too long, though what it has begun to write may go on.
+pub(super) async fn within<T>(work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
     timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long()))
 }
 

@@ -2,6 +2,7 @@
 
 use super::Problem;
 use crate::broker::facts;
+use std::collections::{HashMap, HashSet};
 use streams_api::{Export, ExportAtRunTime, StreamProperty};
 
 /// What is to become of the properties of an export.
@@ -54,7 +55,8 @@ impl ExportChange {
 /// About as many octets as an object has of a property: each value has quotes and a comma besides.
 fn octets_of(property: &StreamProperty) -> usize {
     let values = property.values.iter().map(|value| value.len() + 3);
-    values.sum::<usize>() + property.name.len() + property.property_type.len()
+    let keys = r#"{"name":"","type":"","values":[]},"#.len();
+    values.sum::<usize>() + property.name.len() + property.property_type.len() + keys
 }
 
 /// The properties in force.
@@ -90,25 +92,139 @@ pub(crate) fn changed(export: &Export, change: &ExportChange) -> Result<Option<E
 }
 
 fn adding(mut before: Vec<StreamProperty>, added: &[StreamProperty]) -> Result<Vec<StreamProperty>, Problem> {
-    let existing = added.iter().find(|added| before.iter().any(|property| property.name == added.name));
-    if let Some(existing) = existing {
+    if let Some(existing) = first_of_those_there(&before, added) {
         return Err(Problem::Exists(existing.name.clone()));
     }
     before.extend_from_slice(added);
     Ok(before)
 }
 
+fn first_of_those_there<'a>(before: &[StreamProperty], added: &'a [StreamProperty]) -> Option<&'a StreamProperty> {
+    let places = places(before);
+    added.iter().find(|added| places.contains_key(&*added.name))
+}
+
 fn replacing(mut before: Vec<StreamProperty>, others: &[StreamProperty]) -> Result<Vec<StreamProperty>, Problem> {
-    for other in others {
-        let place = before.iter_mut().find(|property| property.name == other.name);
-        *place.ok_or_else(|| Problem::Missing(other.name.clone()))? = other.clone();
+    for (place, other) in places_of(&before, others)?.into_iter().zip(others) {
+        if let Some(property) = before.get_mut(place) {
+            property.clone_from(other);
+        }
     }
     Ok(before)
 }
 
+/// Where the properties are whose places others take.
+fn places_of(before: &[StreamProperty], others: &[StreamProperty]) -> Result<Vec<usize>, Problem> {
+    let places = places(before);
+    let place = |other: &StreamProperty| places.get(&*other.name).copied();
+    others.iter().map(|other| place(other).ok_or_else(|| Problem::Missing(other.name.clone()))).collect()
+}
+
 fn removing(before: &[StreamProperty], names: &[String]) -> Result<Vec<StreamProperty>, Problem> {
-    if let Some(missing) = names.iter().find(|name| before.iter().all(|property| property.name != **name)) {
+    let places = places(before);
+    if let Some(missing) = names.iter().find(|name| !places.contains_key(name.as_str())) {
         return Err(Problem::Missing(missing.clone()));
     }
-    Ok(before.iter().filter(|property| !names.contains(&property.name)).cloned().collect())
+    let names: HashSet<&str> = names.iter().map(String::as_str).collect();
+    Ok(before.iter().filter(|property| !names.contains(&*property.name)).cloned().collect())
+}
+
+/// Where the properties are, by their names: the first of each.
+fn places(properties: &[StreamProperty]) -> HashMap<&str, usize> {
+    properties.iter().enumerate().rev().map(|(place, property)| (&*property.name, place)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_time::ENTRIES_MAX;
+    use std::time::{Duration, Instant};
+    use streams_api::{ExportSpec, ExportedStream};
+
+    fn property(name: &str, value: &str) -> StreamProperty {
+        let (name, values) = (name.to_owned(), vec![value.to_owned()]);
+        StreamProperty { name, property_type: "int64".to_owned(), values }
+    }
+
+    fn listed(all: &[(&str, &str)]) -> Vec<StreamProperty> {
+        all.iter().map(|(name, value)| property(name, value)).collect()
+    }
+
+    fn an_export(properties: Vec<StreamProperty>) -> Export {
+        let stream = ExportedStream { properties, ..ExportedStream::default() };
+        Export::new("flow-3-1", ExportSpec { stream, ..ExportSpec::default() })
+    }
+
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn properties_keep_their_order_whatever_becomes_of_some_and_nothing_is_made_of_what_is_refused() {
+        type Expected = Result<&'static [(&'static str, &'static str)], &'static str>;
+        let before = [("a", "1"), ("b", "2"), ("c", "3")];
+        let add = |all: &[(&str, &str)]| ExportChange::add(listed(all));
+        let replace = |all: &[(&str, &str)]| ExportChange::replace(listed(all));
+        let remove = |all: &[&str]| ExportChange::remove(owned(all));
+        // change -> the properties, or the problem
+        let table: [(ExportChange, Expected); 11] = [
+            (add(&[("d", "4")]), Ok(&[("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")])),
+            (add(&[("d", "4"), ("b", "5"), ("a", "6")]), Err("there is a property b already")),
+            (add(&[("d", "4"), ("d", "5")]), Err("there are two properties d")),
+            (replace(&[("c", "5"), ("a", "4")]), Ok(&[("a", "4"), ("b", "2"), ("c", "5")])),
+            // The last counts.
+            (replace(&[("b", "4"), ("b", "5")]), Ok(&[("a", "1"), ("b", "5"), ("c", "3")])),
+            (replace(&[("a", "4"), ("d", "5"), ("e", "6")]), Err("there is no property d")),
+            (remove(&["c", "a", "c"]), Ok(&[("b", "2")])),
+            (remove(&["a", "e", "d"]), Err("there is no property e")),
+            (ExportChange::Set(listed(&[("z", "1")])), Ok(&[("z", "1")])),
+            (
+                ExportChange::Edit {
+                    remove: owned(&["a"]),
+                    replace: listed(&[("b", "5")]),
+                    add: listed(&[("a", "6")]),
+                },
+                Ok(&[("b", "5"), ("c", "3"), ("a", "6")]),
+            ),
+            (
+                ExportChange::Edit { remove: owned(&["a"]), replace: listed(&[("a", "5")]), add: Vec::new() },
+                Err("there is no property a"),
+            ),
+        ];
+        for (change, expected) in table {
+            let changed = changed(&an_export(listed(&before)), &change);
+            let changed = changed.map(|changed| changed.unwrap().properties().unwrap().to_vec());
+            let expected = expected.map(listed).map_err(str::to_owned);
+            assert_eq!(changed.map_err(|problem| problem.to_string()), expected, "{change:?}");
+        }
+    }
+
+    /// One times the other would take half a minute and more: the names are equally long and differ at their ends only.
+    #[test]
+    fn what_a_change_takes_does_not_grow_with_one_list_times_the_other() {
+        let many = 32 * ENTRIES_MAX;
+        let name = |number: usize| format!("{}{number:05}", "x".repeat(100));
+        let before: Vec<_> = (0..many).map(|number| property(&name(number), "1")).collect();
+        let others: Vec<_> = (0..many).rev().map(|number| property(&name(number), "2")).collect();
+        let names: Vec<_> = others.iter().map(|other| other.name.clone()).collect();
+        let since = Instant::now();
+        let replaced = replacing(before.clone(), &others).unwrap();
+        assert!(replaced.iter().all(|property| property.values == ["2"]));
+        assert_eq!(removing(&before, &names), Ok(Vec::new()));
+        let existing = adding(before, &others[many - 1..]);
+        assert_eq!(existing, Err(Problem::Exists(name(0))));
+        assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+    }
+
+    #[test]
+    fn about_as_many_octets_are_counted_as_the_object_gets() {
+        for count in [0, 1, 100] {
+            let all: Vec<_> = (0..count).map(|number| property(&number.to_string(), "7")).collect();
+            let octets = serde_json::to_string(&all).unwrap().len();
+            for change in [ExportChange::Set(all.clone()), ExportChange::add(all.clone()), ExportChange::replace(all)] {
+                let counted = change.octets();
+                assert!(counted.abs_diff(octets) <= 2 + count, "{change:?}: {counted} for {octets}");
+            }
+        }
+    }
 }

@@ -29,11 +29,13 @@ impl ImportChange {
     pub(crate) fn octets(&self) -> usize {
         match self {
             Self::Set(ImportedStreams { name_based_imports, property_based_import, filter }) => {
-                let of_named = |named: &NameBasedImport| {
+                let of_named = |(number, named): (&String, &NameBasedImport)| {
+                    let keys =
+                        r#""":{"applicationName":"","applicationScope":"","streamName":"","importOperName":""},"#;
                     let application = named.application_name.len() + named.application_scope.len();
-                    application + named.stream_name.len() + named.import_oper_name.len()
+                    keys.len() + number.len() + application + named.stream_name.len() + named.import_oper_name.len()
                 };
-                let named = name_based_imports.values().map(of_named).sum::<usize>();
+                let named = name_based_imports.iter().map(of_named).sum::<usize>();
                 named + octets_of(property_based_import.as_ref()) + filter.as_ref().map_or(0, String::len)
             }
             Self::Edit { subscription, filter } => {
@@ -45,7 +47,11 @@ impl ImportChange {
 }
 
 fn octets_of(subscription: Option<&PropertyBasedImport>) -> usize {
-    subscription.map_or(0, |import| import.subscription.len())
+    let of_import = |import: &PropertyBasedImport| {
+        let keys = r#"{"subscription":"","applicationScope":"","importOperName":"","index":0}"#;
+        keys.len() + import.subscription.len() + import.application_scope.len() + import.import_oper_name.len()
+    };
+    subscription.map_or(0, of_import)
 }
 
 /// The import after a change. `None` if it is so already. `forbids` names an export that would send to such an import
@@ -120,6 +126,29 @@ mod tests {
             "portIndex": 1, "streams": {"propertyBasedImport": by_properties, "filter": filter},
         });
         Import::new("flow-3-1", serde_json::from_value(spec).unwrap())
+    }
+
+    #[test]
+    fn about_as_many_octets_are_counted_as_the_object_gets() {
+        let named = json!({
+            "applicationName": "A", "applicationScope": "S", "streamName": "s", "importOperName": "In",
+        });
+        let subscription = json!({"subscription": "a", "applicationScope": "S", "importOperName": "In", "index": 0});
+        let hundred: serde_json::Map<_, _> = (0..100).map(|number| (number.to_string(), named.clone())).collect();
+        let table = [
+            json!({"nameBasedImports": {"0": named}}),
+            json!({"nameBasedImports": hundred}),
+            json!({"propertyBasedImport": subscription}),
+            json!({"filter": "x == 1"}),
+        ];
+        for streams in table {
+            let octets = streams.to_string().len();
+            let counted = ImportChange::Set(serde_json::from_value(streams.clone()).unwrap()).octets();
+            assert!(counted.abs_diff(octets) <= 30, "{streams}: {counted} for {octets}");
+        }
+        let subscription = serde_json::from_value::<PropertyBasedImport>(subscription).unwrap();
+        let edit = ImportChange::Edit { subscription: Some(subscription.clone()), filter: None };
+        assert_eq!(edit.octets(), serde_json::to_string(&subscription).unwrap().len());
     }
 
     #[test]

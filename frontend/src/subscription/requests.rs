@@ -4,9 +4,9 @@
 
 use super::errors;
 use crate::broker::facts;
-use crate::run_time::Problem;
 use crate::run_time::exports::ExportChange;
 use crate::run_time::imports::{DEFAULT_SCOPE, ImportChange};
+use crate::run_time::{ENTRIES_MAX, Problem};
 use spl_expression::is_no_filter;
 use std::collections::BTreeSet;
 use streams_api::{ImportedStreams as Asked, NameBasedImport, PropertyBasedImport, StreamProperty};
@@ -17,8 +17,6 @@ use streams_proto::subscription::v1::{
 };
 use tonic::Status;
 
-/// Properties of an export, values of a property, streams by name of an import.
-const ENTRIES_MAX: usize = 1_024;
 /// Characters of a name.
 const NAME_MAX: usize = 1_024;
 /// Characters of a type.

@@ -152,6 +152,8 @@ pub fn pod(object: &mut Pod) {
         message: status.message,
         conditions: status.conditions,
         pod_ip: status.pod_ip,
+        // One is that above.
+        pod_ips: status.pod_ips.filter(|addresses| addresses.len() > 1),
         start_time: status.start_time,
         init_container_statuses: status.init_container_statuses.map(trim_containers),
         container_statuses: status.container_statuses.map(trim_containers),
@@ -176,6 +178,18 @@ fn trim_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_addresses_of_a_pod_are_kept_if_it_has_several() {
+        let [v4, v6] = ["10.0.0.1", "fd00::1"].map(|address| serde_json::json!({"ip": address}));
+        for (listed, kept) in [(vec![v4.clone()], None), (vec![v4.clone(), v6.clone()], Some(vec![v4, v6]))] {
+            let status = serde_json::json!({"podIP": "10.0.0.1", "podIPs": listed});
+            let mut pod: Pod = serde_json::from_value(serde_json::json!({"metadata": {}, "status": status})).unwrap();
+            super::pod(&mut pod);
+            let addresses = serde_json::to_value(pod.status.unwrap().pod_ips).unwrap();
+            assert_eq!(addresses, serde_json::json!(kept));
+        }
+    }
 
     #[test]
     fn of_a_pod_only_what_is_read_is_kept() {

@@ -1,5 +1,8 @@
 //! What PEs report to their regions, and what operators ask of them.
 //!
+//! A report is taken from PEs of the very job that the region is of (rules pe-api-1 and consistent-region-13): PEs of an
+//! earlier one of its name may be there for a while, or for ever.
+//!
 //! Knows: bodies, that a report counts from its first bytes, how long a PE waits for an answer. Must not know: what a
 //! region tells its PEs.
 
@@ -8,6 +11,7 @@ use crate::consistent_regions::read::ReadRegion;
 use crate::consistent_regions::reports::NotTaken;
 use crate::consistent_regions::stored;
 use crate::controllers::start_hash::Starts as _;
+use crate::of_job::OfJob;
 use crate::pe_api::PeApi;
 use crate::pe_api::arriving::{SHORT, Unread};
 use crate::pe_api::bodies::Number;
@@ -193,6 +197,25 @@ pub(in super::super) async fn reset(
     api.requested(&caller, &region, body, reset).await
 }
 
+/// Who reports to a region.
+struct Reporter<'a> {
+    /// The pod, if it may.
+    speaker: Result<&'a Speaker, Refusal>,
+    /// It is a pod of the job of the region, or may be.
+    may_be_of_job: bool,
+}
+
+impl<'a> Reporter<'a> {
+    fn of(caller: &Caller, region: &ReadRegion, speaker: Result<&'a Speaker, Refusal>) -> Self {
+        Self { speaker, may_be_of_job: caller.may_be_of(job(region)) }
+    }
+}
+
+/// The job of a region: its name, and which one of the name it is.
+fn job(region: &ReadRegion) -> (&str, &OfJob) {
+    (&region.spec.job_name, &region.of_job)
+}
+
 /// Whether an operator asks for a drain that may not. Nothing would come of it, and it would end the time in which
 /// reports of the region wait for each other: the runtime sends it for each operator with which a region starts, at
 /// each drain (rule consistent-region-9). While somebody else has changed the region, what it says counts for nothing
@@ -213,10 +236,11 @@ impl PeApi {
         progress: impl FnOnce(&str) -> Result<Progress, Refusal>,
     ) -> Result<StatusCode, Refusal> {
         let since = Instant::now();
-        let key = self.consistent_region(caller, region).map(|(_, key, _)| key)?;
+        let (_, key, region) = self.consistent_region(caller, region)?;
         let pe = Number::of_path_or_absent(pe)?;
-        let speaker = caller.speaks_as(caller.job_of_regions()?, pe);
-        self.report(since, caller, &key, speaker, body, |by, text| Ok(Event::Report(by, progress(text)?))).await
+        let reporter = Reporter::of(caller, &region, caller.speaks_as_of(job(&region), pe));
+        drop(region);
+        self.report(since, &key, reporter, body, |by, text| Ok(Event::Report(by, progress(text)?))).await
     }
 
     /// A PE asks for something.
@@ -229,9 +253,9 @@ impl PeApi {
     ) -> Result<StatusCode, Refusal> {
         let since = Instant::now();
         let (_, key, region) = self.consistent_region(caller, region)?;
-        let speaker = caller.speaks_as_one_of(caller.job_of_regions()?, &region.spec.pe_ids);
+        let reporter = Reporter::of(caller, &region, caller.speaks_as_one_of(job(&region), &region.spec.pe_ids));
         drop(region);
-        self.report(since, caller, &key, speaker, body, event).await
+        self.report(since, &key, reporter, body, event).await
     }
 
     /// Waits until what comes of a report is stored. The runtime reports once: what is not stored then is lost, and the
@@ -239,22 +263,23 @@ impl PeApi {
     async fn report(
         &self,
         since: Instant,
-        caller: &Caller,
         key: &Key,
-        speaker: Result<&Speaker, Refusal>,
+        reporter: Reporter<'_>,
         body: Unread,
         event: impl FnOnce(Member, &str) -> Result<Event, Refusal>,
     ) -> Result<StatusCode, Refusal> {
-        let speaker = match speaker {
+        let speaker = match reporter.speaker {
             Ok(speaker) => speaker,
             Err(refusal) => {
                 // It may be the pod, and only this replica does not know yet. A stranger is not.
-                if caller.is_of_job_of_regions() {
+                if reporter.may_be_of_job {
                     drop(self.regions.reports.heard(key));
                 }
                 return Err(refusal.unheard(since).await);
             }
         };
+        // The body may be long in coming, and that of another job of the name be there by then.
+        let is_its_region = || self.regions.read.get(key).is_some_and(|region| speaker.is_of(&region.of_job));
         // Before anything is awaited: a PE that gives up has reported nevertheless, and then this is dropped.
         let heard = self.regions.reports.heard(key);
         let mut reading = pin!(body.text(SHORT));
@@ -262,10 +287,16 @@ impl PeApi {
             Ok(read) => read,
             Err(_) => {
                 // The PE has given up, perhaps before it has sent all.
-                heard.leave_gap();
+                if is_its_region() {
+                    heard.leave_gap();
+                }
                 reading.await
             }
         };
+        if !is_its_region() {
+            heard.comes_to_nothing();
+            return Err(Refusal::Absent("the region is gone".to_owned()).unheard(since).await);
+        }
         let (text, _memory) = match read {
             Ok(read) => read,
             Err(refusal) => {

@@ -4,7 +4,7 @@ use super::super::PeApi;
 use super::super::arriving::Unread;
 use super::super::bodies::{Number, OneProperty, Properties, PropertyNames, Xml};
 use super::super::caller::Caller;
-use super::super::lookup::PortObject;
+use super::super::lookup::{Changeable, PortObject};
 use super::super::refusal::Refusal;
 use super::super::write::made_and_looked_at;
 use crate::run_time::Problem;
@@ -12,7 +12,7 @@ use crate::run_time::exports::{self, ExportChange};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Json, Response};
-use std::sync::Arc;
+use std::collections::HashSet;
 use streams_api::{Export, StreamProperty};
 
 /// Job, PE and port, as a path has them.
@@ -61,7 +61,7 @@ pub(in super::super) async fn read(
     // What is not there is not waited for.
     found(&api, &caller, &path)?;
     let (names, _memory) = body.xml::<PropertyNames>().await?;
-    let names = names.into_those_to_read();
+    let names = names.into_those_to_read()?.map(|names| names.into_iter().collect::<HashSet<String>>());
     let answer = move |export: &Export| {
         let is_asked = |property: &&StreamProperty| names.as_ref().is_none_or(|names| names.contains(&property.name));
         Ok(Xml(Properties::of(properties(export)?.iter().filter(is_asked))).into_response())
@@ -110,7 +110,7 @@ pub(in super::super) async fn add(
 ) -> Result<StatusCode, Refusal> {
     let export = changeable(&api, &caller, &path)?;
     let (added, _memory) = body.xml::<Properties>().await?;
-    change(&api, export, ExportChange::add(added.into_properties())).await
+    change(&api, export, ExportChange::add(added.into_properties()?)).await
 }
 
 /// Adds one property.
@@ -154,7 +154,7 @@ pub(in super::super) async fn replace(
 ) -> Result<StatusCode, Refusal> {
     let export = changeable(&api, &caller, &path)?;
     let (others, _memory) = body.xml::<Properties>().await?;
-    change(&api, export, ExportChange::replace(others.into_properties())).await
+    change(&api, export, ExportChange::replace(others.into_properties()?)).await
 }
 
 /// Replaces one property.
@@ -198,7 +198,7 @@ pub(in super::super) async fn remove(
 ) -> Result<StatusCode, Refusal> {
     let export = changeable(&api, &caller, &path)?;
     let (names, _memory) = body.xml::<PropertyNames>().await?;
-    let removed = names.into_those_to_remove().map_or_else(|| ExportChange::Set(Vec::new()), ExportChange::remove);
+    let removed = names.into_those_to_remove()?.map_or_else(|| ExportChange::Set(Vec::new()), ExportChange::remove);
     change(&api, export, removed).await
 }
 
@@ -240,15 +240,13 @@ fn named(name: &str, property: OneProperty) -> Result<StreamProperty, Refusal> {
 }
 
 /// The export of a port, if the caller may change it.
-fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<PortObject<Export>, Refusal> {
-    let export = found(api, caller, path)?;
-    caller.speaks_for(&path.0.0)?;
-    Ok(export)
+fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<Changeable<Export>, Refusal> {
+    found(api, caller, path)?.changeable_by(caller)
 }
 
 /// Changes the properties in force, and waits until the board knows, as long as the runtime waits.
-async fn change(api: &PeApi, export: PortObject<Export>, change: ExportChange) -> Result<StatusCode, Refusal> {
-    let (key, whose) = (export.key.clone(), Arc::clone(&export.job));
+async fn change(api: &PeApi, export: Changeable<Export>, change: ExportChange) -> Result<StatusCode, Refusal> {
+    let (key, whose) = export.key();
     let change = export.change(change.octets(), move |export| Ok(exports::changed(export, &change)?));
     let look = api.boards.look_at_export(&key, &whose);
     made_and_looked_at(api.changes.export(&key, change), look).await?;

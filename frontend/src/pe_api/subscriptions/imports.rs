@@ -4,7 +4,7 @@ use super::super::PeApi;
 use super::super::arriving::{FILTER, Unread};
 use super::super::bodies::{Number, Streams, Xml};
 use super::super::caller::Caller;
-use super::super::lookup::PortObject;
+use super::super::lookup::{Changeable, PortObject};
 use super::super::refusal::Refusal;
 use super::super::write::made_and_looked_at;
 use crate::run_time::imports::{self, ImportChange};
@@ -130,15 +130,13 @@ fn found(api: &PeApi, caller: &Caller, Path((job, pe, port)): &PortPath) -> Resu
 }
 
 /// The import of a port, if the caller may change it.
-fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<PortObject<Import>, Refusal> {
-    let import = found(api, caller, path)?;
-    caller.speaks_for(&path.0.0)?;
-    Ok(import)
+fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<Changeable<Import>, Refusal> {
+    found(api, caller, path)?.changeable_by(caller)
 }
 
 /// Changes what the port asks for, and waits until the board knows, as long as the runtime waits.
-async fn change(api: &PeApi, import: PortObject<Import>, change: ImportChange) -> Result<StatusCode, Refusal> {
-    let (key, whose) = (import.key.clone(), Arc::clone(&import.job));
+async fn change(api: &PeApi, import: Changeable<Import>, change: ImportChange) -> Result<StatusCode, Refusal> {
+    let (key, whose) = import.key();
     let (boards, namespace) = (api.boards.clone(), Arc::clone(&key.namespace));
     let change = import.change(change.octets(), move |import| {
         let forbids = |import: &streams_broker::Import| boards.forbids_filters(&namespace, import);

@@ -300,3 +300,33 @@ async fn a_pe_that_is_gone_is_forgotten() {
     cluster.passes(10).await;
     assert_eq!(cluster.api.bundle_waits.known(), 0);
 }
+
+/// A job that was deleted and applied again has a PE of the same name.
+#[tokio::test(start_paused = true)]
+async fn what_a_pod_was_told_is_not_written_into_another_pe_of_the_name() {
+    let key = Key::new("n", "srcjob-1");
+    // whether the mirror shows that the PE has gone before it shows the other one
+    for is_shown_to_go in [true, false] {
+        let mut cluster = Cluster::with(jobs);
+        cluster.is_answered_for(1, PE, Some(REPLACED)).await;
+        assert_eq!(cluster.message("srcjob-1").as_deref(), Some(REPLACED));
+        // This waits for the end of the pause.
+        cluster.is_answered(PE, Some("another reason"));
+        let before = cluster.server.get::<ProcessingElement>(&key).unwrap();
+        cluster.server.remove::<ProcessingElement>(&key);
+        cluster.server.remove::<Pod>(&Key::new("n", "srcjob-1-x"));
+        if is_shown_to_go {
+            cluster.mirrors.deliver_all();
+        }
+        element(&cluster.server, "srcjob", 1, PE);
+        cluster.mirrors.deliver_all();
+        let after = cluster.server.get::<ProcessingElement>(&key).unwrap();
+        assert_ne!(before.metadata.uid, after.metadata.uid);
+        cluster.passes(20).await;
+        assert_eq!(cluster.message("srcjob-1"), None, "{is_shown_to_go}");
+        assert_eq!(cluster.api.bundle_waits.known(), 0, "{is_shown_to_go}");
+        // What its own pod is told counts.
+        cluster.is_answered_for(1, PE, Some(REPLACED)).await;
+        assert_eq!(cluster.message("srcjob-1").as_deref(), Some(REPLACED), "{is_shown_to_go}");
+    }
+}

@@ -50,8 +50,8 @@ async fn an_object_of_which_no_answer_can_be_made_is_not_said_to_take_too_long()
     let export = cluster.api.export(&caller, "srcjob", 1, 10).unwrap();
     let read = export.read(&cluster.api, &caller, |_| -> Result<(), Refusal> { panic!("of this test") }).await;
     assert_eq!(read.unwrap_err().to_string(), "what the port has could not be read");
-    let export = cluster.api.export(&caller, "srcjob", 1, 10).unwrap();
-    let key = export.key.clone();
+    let export = cluster.api.export(&caller, "srcjob", 1, 10).unwrap().changeable_by(&caller).unwrap();
+    let (key, _) = export.key();
     let changed = cluster.api.changes.export(&key, export.change(0, |_| panic!("of this test"))).await;
     assert_eq!(changed.unwrap_err().to_string(), "what becomes of it could not be decided");
 }

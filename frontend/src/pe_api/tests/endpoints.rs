@@ -165,6 +165,26 @@ async fn a_name_that_somebody_was_about_to_register_is_free_after_a_while_and_fo
     assert_eq!(with_endpoints(&one.server), [1]);
 }
 
+/// The runtime waits for a second.
+#[tokio::test(start_paused = true)]
+async fn all_that_a_request_asks_of_the_api_server_has_the_time_of_one_write() {
+    let removal = || send(Method::DELETE, "/api/endpoints/job/srcjob/pe/1/endpoint/test", "");
+    // whether the endpoint is removed or registered again, milliseconds of each call -> the answer
+    let table = [(false, 200, 204), (false, 500, 503), (true, 100, 204), (true, 500, 503)];
+    for (is_removed, takes, status) in table {
+        let mut cluster = Cluster::with(jobs);
+        cluster.another().expect(registration(1), 204, "").await;
+        if !is_removed {
+            cluster.mirrors.deliver_all();
+        }
+        cluster.connection.meanwhile(move |_| Box::pin(tokio::time::sleep(Duration::from_millis(takes))));
+        let since = tokio::time::Instant::now();
+        cluster.expect(if is_removed { removal() } else { registration(1) }, status, "").await;
+        let took = since.elapsed();
+        assert!(took < Duration::from_secs(1), "{is_removed} {takes}: {took:?}");
+    }
+}
+
 /// However many names it registers at once, and whether it waits or not.
 #[tokio::test(start_paused = true)]
 async fn a_pe_that_gives_up_leaves_no_reservations_behind() {

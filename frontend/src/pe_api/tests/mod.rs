@@ -1,8 +1,10 @@
 //! The exchanges with PEs, over a fake API server.
 
 mod arriving;
+mod bodies;
 mod bundle_waits;
 mod caller;
+mod earlier_jobs;
 mod endpoints;
 mod objects;
 mod old_mirror;
@@ -11,6 +13,7 @@ mod reports;
 mod serving;
 mod state;
 mod subscriptions;
+mod widths;
 
 use super::reports::Reports;
 use super::{Callers, PeApi, router};
@@ -22,6 +25,9 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request, StatusCode};
+use axum::response::Response;
+use futures::channel::mpsc::unbounded;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +71,24 @@ fn send<'a>(method: Method, path: &'a str, body: &'a str) -> Exchange<'a> {
     Exchange { from: PE, method, path, body }
 }
 
+fn request(exchange: &Exchange<'_>, body: Body) -> Request<Body> {
+    let peer: SocketAddr = format!("{}:40000", exchange.from).parse().unwrap();
+    let kind = if exchange.body.starts_with('<') { "application/xml" } else { "application/json" };
+    let request = Request::builder()
+        .method(exchange.method.clone())
+        .uri(exchange.path)
+        .header("host", "streams-api.n:10000")
+        .header("content-type", kind)
+        .extension(ConnectInfo(peer));
+    request.body(body).unwrap()
+}
+
+async fn read(response: Response) -> (StatusCode, String) {
+    let status = response.status();
+    let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
 impl Cluster {
     /// A cluster with these objects.
     fn with(objects: impl FnOnce(&Server)) -> Self {
@@ -97,17 +121,37 @@ impl Cluster {
 
     /// Sends a request; the mirrors show what it has written while it waits.
     async fn answer(&mut self, exchange: Exchange<'_>) -> (StatusCode, String) {
-        let peer: SocketAddr = format!("{}:40000", exchange.from).parse().unwrap();
-        let kind = if exchange.body.starts_with('<') { "application/xml" } else { "application/json" };
-        let mut request = Request::builder()
-            .method(exchange.method)
-            .uri(exchange.path)
-            .header("host", "streams-api.n:10000")
-            .header("content-type", kind)
-            .body(Body::from(exchange.body.to_owned()))
-            .unwrap();
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let mut response = Box::pin(self.router.clone().oneshot(request));
+        let request = request(&exchange, Body::from(exchange.body.to_owned()));
+        let response = Box::pin(self.router.clone().oneshot(request));
+        self.answered(response).await
+    }
+
+    /// Sends a request, and the rest of its body after this has happened.
+    async fn answer_in_parts(
+        &mut self,
+        exchange: Exchange<'_>,
+        meanwhile: impl FnOnce(&mut Self),
+    ) -> (StatusCode, String) {
+        let (body, parts) = unbounded::<Result<String, Infallible>>();
+        let (first, rest) = exchange.body.split_at(1);
+        body.unbounded_send(Ok(first.to_owned())).unwrap();
+        let mut response = Box::pin(self.router.clone().oneshot(request(&exchange, Body::from_stream(parts))));
+        tokio::select! {
+            biased;
+            _ = &mut response => panic!("it is answered before its body has come"),
+            () = tokio::time::sleep(Duration::from_millis(10)) => {}
+        }
+        meanwhile(self);
+        body.unbounded_send(Ok(rest.to_owned())).unwrap();
+        drop(body);
+        self.answered(response).await
+    }
+
+    /// The answer; the mirrors show what is written while it is waited for.
+    async fn answered(
+        &mut self,
+        mut response: impl Future<Output = Result<Response, Infallible>> + Unpin,
+    ) -> (StatusCode, String) {
         let response = loop {
             tokio::select! {
                 biased;
@@ -115,9 +159,13 @@ impl Cluster {
                 () = tokio::time::sleep(Duration::from_millis(1)) => { self.mirrors.deliver_all(); }
             }
         };
-        let status = response.status();
-        let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
-        (status, String::from_utf8(body.to_vec()).unwrap())
+        read(response).await
+    }
+
+    /// Sends a request; the mirrors stay as they are.
+    async fn answer_as_shown(&self, exchange: Exchange<'_>) -> (StatusCode, String) {
+        let request = request(&exchange, Body::from(exchange.body.to_owned()));
+        read(self.router.clone().oneshot(request).await.unwrap()).await
     }
 
     async fn expect(&mut self, exchange: Exchange<'_>, status: u16, part: &str) {

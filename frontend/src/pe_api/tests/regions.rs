@@ -23,26 +23,32 @@ const OF_PE: &str = "/api/consistentregion/pe/1";
 const DOCUMENT: &str = r#"{"0":{"type":"resumeSubmission","message":"seqId=3;retId=1;pendCkpt=0"}}"#;
 
 /// Job `srcjob` has region 0, with both of its PEs, which were told to go on.
-fn region(server: &Server, trigger: &str) {
+pub(super) fn region(server: &Server, trigger: &str) {
     jobs(server);
     for pe in ["srcjob-0", "srcjob-1"] {
         server.edit::<ProcessingElement>(&Key::new("n", pe), |pe| pe.spec.consistent_regions = vec![0]);
     }
-    let region: ConsistentRegion = serde_json::from_value(json!({
+    let mut region = new_region(server, 1, trigger);
+    let status = json!({"record": {
+        "sequence": 3, "lastCompleted": 2, "retired": 1,
+        "phase": {"processing": {"launches": {"2": [0, 1]}, "told": "resumed", "since": 39_000}},
+    }});
+    region.status = serde_json::from_value(status).unwrap();
+    server.create(&region);
+}
+
+/// Region 0 of the present job `srcjob`, of which nothing is stored. The job has this number.
+pub(super) fn new_region(server: &Server, job_id: u64, trigger: &str) -> ConsistentRegion {
+    serde_json::from_value(json!({
         "apiVersion": "streams.ibm.com/v1", "kind": "ConsistentRegion",
         "metadata": metadata(server, "Job", "srcjob-cr0", "srcjob"),
         "spec": {
-            "jobName": "srcjob", "jobId": 1, "index": 0, "logicalIndex": 0, "trigger": trigger,
+            "jobName": "srcjob", "jobId": job_id, "index": 0, "logicalIndex": 0, "trigger": trigger,
             "periodMilliseconds": 1_500, "drainTimeoutMilliseconds": 180_000, "resetTimeoutMilliseconds": 90_000,
             "maxConsecutiveResetAttempts": 5, "peIds": [0, 1], "operatorCount": 2, "startOperatorCount": 1,
         },
-        "status": {"record": {
-            "sequence": 3, "lastCompleted": 2, "retired": 1,
-            "phase": {"processing": {"launches": {"2": [0, 1]}, "told": "resumed", "since": 39_000}},
-        }},
     }))
-    .unwrap();
-    server.create(&region);
+    .unwrap()
 }
 
 fn cluster() -> Cluster {
@@ -58,7 +64,7 @@ fn pending() -> Value {
 }
 
 /// Answers reports as if they were stored, and keeps them.
-fn stored(cluster: &Cluster) -> Arc<Mutex<Vec<Event>>> {
+pub(super) fn stored(cluster: &Cluster) -> Arc<Mutex<Vec<Event>>> {
     let events = Arc::new(Mutex::new(Vec::new()));
     let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
     let (reports, seen) = (cluster.regions.reports.clone(), Arc::clone(&events));
