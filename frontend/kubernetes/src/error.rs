@@ -240,6 +240,11 @@ pub(crate) fn is_unanswered(error: &kube::Error) -> bool {
     }
 }
 
+/// The API server says that the caller may not do this (403). A 403 of something else says nothing of rights.
+pub(crate) fn is_without_right(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403 && status.reason == "Forbidden")
+}
+
 /// There are too many such calls (429).
 pub(crate) fn is_too_many(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 429)

@@ -60,6 +60,12 @@ pub(crate) struct WatchLabels {
     pub(crate) kind: String,
 }
 
+/// Label of what is said of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct NamespaceLabels {
+    pub(crate) namespace: String,
+}
+
 /// Every figure of the process (rule call-29). Cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
@@ -76,6 +82,7 @@ pub struct Metrics {
     pub(crate) watched_objects: Family<WatchLabels, Gauge>,
     pub(crate) watch_errors: Family<WatchLabels, Counter>,
     pub(crate) unreadable_objects: Family<WatchLabels, Counter>,
+    pub(crate) refused_kinds: Family<NamespaceLabels, Gauge>,
     pub(crate) events_dropped: Counter,
     leader: Gauge,
 }
@@ -108,6 +115,7 @@ impl Metrics {
             watched_objects: Family::default(),
             watch_errors: Family::default(),
             unreadable_objects: Family::default(),
+            refused_kinds: Family::default(),
             events_dropped: Counter::default(),
             leader: Gauge::default(),
         };
@@ -142,6 +150,11 @@ impl Metrics {
             "unreadable_objects",
             "Objects that a shared watch delivered and that could not be read",
             metrics.unreadable_objects.clone(),
+        );
+        metrics.register(
+            "refused_kinds",
+            "Kinds of which the API server refuses to tell in a namespace",
+            metrics.refused_kinds.clone(),
         );
         metrics.register("events_dropped", "Kubernetes Events that were not published", metrics.events_dropped.clone());
         metrics.register("leader", "Whether this replica leads", metrics.leader.clone());

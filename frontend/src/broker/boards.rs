@@ -90,9 +90,11 @@ impl Boards {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Whether it is known what matches in a namespace. Nobody is waited for.
+    /// Whether it is known what matches in a namespace; not as long as that may not be read (rule call-33). Nobody is
+    /// waited for.
     pub(crate) fn is_settled(&self, namespace: &str) -> bool {
-        self.namespaces().get(namespace).is_none_or(|namespace| namespace.is_settled())
+        let may_be_known = !self.shared.mirrors.refusals.contains(namespace);
+        may_be_known && self.namespaces().get(namespace).is_none_or(|namespace| namespace.is_settled())
     }
 
     /// Whether the boards have everything that there is: until then they know a part of it, and nobody may be told

@@ -69,6 +69,11 @@ impl Boards {
             let boards = boards.clone();
             move |element: &ProcessingElement| boards.look_at_pe(&Key::of(element))
         });
+        mirrors.refusals.subscribe({
+            let boards = boards.clone();
+            // Whoever waits until it is known what matches there is told in a turn.
+            move |namespace| boards.have_a_turn(&Arc::from(namespace))
+        });
         boards
     }
 

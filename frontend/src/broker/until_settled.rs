@@ -98,6 +98,22 @@ mod tests {
     }
 
     #[test]
+    fn of_a_namespace_that_may_not_be_read_nothing_is_known_until_it_may_be() {
+        let fixture = Fixture::new();
+        let key = Key::new("n", "x");
+        fixture.mirrors.exports.refuse("n");
+        assert!(fixture.until_settled.wait(&key) && fixture.boards.is_settled("m"));
+        let pe = streams_broker::Pe { job: "in".into(), id: 0 };
+        assert!(fixture.boards.routes("n", &pe).is_err() && fixture.boards.routes("m", &pe).is_ok());
+        fixture.boards.settle_a_slice();
+        assert_eq!(fixture.woken(), [""; 0]);
+        fixture.mirrors.exports.permit("n");
+        while fixture.boards.settle_a_slice() {}
+        assert_eq!((fixture.woken(), fixture.until_settled.waiting()), (vec!["n/x".to_owned()], 0));
+        assert!(fixture.boards.is_settled("n") && fixture.boards.routes("n", &pe).is_ok());
+    }
+
+    #[test]
     fn keys_are_woken_once_when_their_namespace_is_settled() {
         let fixture = Fixture::new();
         let until_settled = &fixture.until_settled;

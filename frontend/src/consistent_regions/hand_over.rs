@@ -2,7 +2,7 @@
 //! be lost that their PEs have reported. Of all others nothing is.
 //!
 //! A PE reports to the leader before until it is led to the next one. That one stays for a while, and what it hears
-//! meanwhile is lost, but not unnoticed.
+//! meanwhile is lost, but not unnoticed. Of a namespace that may not be read nothing was heard: it is named as a whole.
 //!
 //! Knows: regions with gaps. Must not know: how words reach the next leader, what it does then.
 
@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 /// Longest words: the Lease has them. Where more regions have gaps, none is said to have none.
 const WORDS_MAX: usize = 32 << 10;
+/// Stands for all regions of a namespace, behind its name.
+const ALL: &str = "/*";
 /// How long a report takes at most from when its PE has connected until it is heard. PEs give up after a second.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
 
@@ -38,7 +40,8 @@ impl ConsistentRegions {
         }
         let gaps = self.reports.gaps();
         let there = gaps.iter().filter(|region| self.mirrors.consistent_regions.contains(region));
-        let words = there.map(Key::to_string).collect::<Vec<_>>().join(" ");
+        let unread = self.mirrors.refusals.namespaces().into_iter().map(|namespace| namespace + ALL);
+        let words = there.map(Key::to_string).chain(unread).collect::<Vec<_>>().join(" ");
         (words.len() <= WORDS_MAX).then_some(words)
     }
 
@@ -53,8 +56,9 @@ impl ConsistentRegions {
             LastWords::None => Gap::Possible,
             LastWords::Awaited { .. } => Gap::Unknown,
             LastWords::Said { words, not_before } => {
-                let region = region.to_string();
-                let has_gap = words.split(' ').any(|name| name == region);
+                let name = region.to_string();
+                let is_of = |word: &str| word == name || word.strip_suffix(ALL) == Some(&*region.namespace);
+                let has_gap = words.split(' ').any(is_of);
                 let were_heard = since.is_some_and(|since| since + HEARD_WITHIN <= not_before);
                 if were_heard && !has_gap { Gap::None } else { Gap::Possible }
             }
@@ -106,6 +110,23 @@ mod tests {
         assert_eq!(regions.last_words(), None);
     }
 
+    #[tokio::test]
+    async fn of_a_namespace_that_may_not_be_read_or_could_not_be_all_regions_have_gaps() {
+        let regions = of(Term::endless());
+        let key = Key::new("n", "flow-cr0");
+        regions.mirrors.consistent_regions.insert(region(&key.name));
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+        regions.reports.open(queue, []);
+        // One that was never read.
+        regions.mirrors.pods.refuse("m");
+        regions.mirrors.pods.refuse("n");
+        assert_eq!(regions.last_words().as_deref(), Some("m/* n/*"));
+        regions.mirrors.pods.permit("m");
+        regions.mirrors.pods.permit("n");
+        assert_eq!(regions.last_words().as_deref(), Some("n/flow-cr0"));
+        assert!(regions.reports.loss(&key).is_some());
+    }
+
     #[test]
     fn a_region_has_no_gap_if_the_leader_before_has_stayed_until_its_pes_came_here() {
         let (term, now) = (Term::default(), Instant::now());
@@ -122,6 +143,8 @@ mod tests {
             ("", Some(2), Gap::Possible),
             ("", None, Gap::Possible),
             ("n/flow-cr0 n/flow-cr1", Some(4), Gap::Possible),
+            ("m/* n/*", Some(4), Gap::Possible),
+            ("m/* nn/*", Some(4), Gap::None),
         ];
         for (words, seconds, expected) in table {
             let not_before = now + Duration::from_secs(seconds.unwrap_or(60));

@@ -63,6 +63,12 @@ impl ConsistentRegions {
     pub(crate) fn of(mirrors: &Mirrors, term: Term) -> Self {
         let (mirrors, members) = (mirrors.clone(), Members::of(mirrors));
         let reports = Reports::following(&mirrors.consistent_regions);
+        // What PEs have reported while a namespace could not be read was not taken (rule call-33).
+        let (missed, of_regions) = (reports.clone(), mirrors.consistent_regions.clone());
+        mirrors.refusals.subscribe(move |namespace| {
+            let all = of_regions.keys().into_iter().filter(|region| *region.namespace == *namespace);
+            all.for_each(|region| drop(missed.heard(&region)));
+        });
         let answered = Answered::following(&mirrors.consistent_regions, &mirrors.processing_elements);
         let read = ReadRegions::of(&mirrors.consistent_regions);
         Self { mirrors, read, members, reports, answered, term }

@@ -29,7 +29,9 @@
 //! | [`reconciler`] | the trait that all of them implement |
 //!
 //! Changes of objects wake a controller. It observes the mirrors, decides by a pure function, and acts. It does not
-//! depend on having seen every change: if it is woken twice, or without a reason, it finds nothing to do.
+//! depend on having seen every change: if it is woken twice, or without a reason, it finds nothing to do. No controller
+//! is given anything of a namespace that the frontend may not read (rule call-33): what the mirrors lack of it is not
+//! gone.
 //!
 //! Knows: how controllers are put together. Must not know: what any of them does.
 
@@ -91,7 +93,7 @@ use streams_kubernetes::events::Events;
 use streams_kubernetes::gate::Gate;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Owner, Queue, Sharing};
-use streams_kubernetes::watch::{Mirrored, Watch};
+use streams_kubernetes::watch::{Mirrored, Refusals, Watch};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -167,7 +169,8 @@ async fn run_all(needs: Dependencies, stop: CancellationToken) {
         &needs.jobs,
     );
     let (pe_api_names, job_queue) = (jobs.pe_api_names(), jobs.queue().clone());
-    let all = Controllers { cluster: &cluster, metrics: &needs.metrics, jobs: &needs.jobs, stop: &stop };
+    let refusals = &mirrors.refusals;
+    let all = Controllers { cluster: &cluster, metrics: &needs.metrics, jobs: &needs.jobs, refusals, stop: &stop };
 
     let jobs = future::join(all.resync(&mirrors.jobs, jobs.queue()), jobs.run(stop.clone()));
     let pes = future::join(all.resync(&mirrors.processing_elements, pes.queue()), pes.run(stop.clone()));
@@ -199,7 +202,8 @@ async fn run_all(needs: Dependencies, stop: CancellationToken) {
     });
     // It calls nobody, so no namespace is in trouble.
     let sharing = Sharing::among(needs.jobs.workers, owner_of_child);
-    let routes = all.woken(Queue::new("routes", BackOff::default(), sharing, &needs.metrics), |queue| {
+    let routes = refusals.hold_back(Queue::new("routes", BackOff::default(), sharing, &needs.metrics));
+    let routes = all.woken(routes, |queue| {
         let until_settled = routes::subscribe(&mirrors, &boards, queue);
         RoutesReconciler::new(mirrors.clone(), boards.clone(), until_settled, Datagrams::to(messenger::ROUTES))
     });
@@ -244,14 +248,17 @@ struct Controllers<'a> {
     cluster: &'a ApiServer,
     metrics: &'a Metrics,
     jobs: &'a JobSettings,
+    refusals: &'a Refusals,
     stop: &'a CancellationToken,
 }
 
 impl Controllers<'_> {
-    /// A queue whose workers are shared by these owners of keys, and left to others by namespaces in trouble.
+    /// A queue whose workers are shared by these owners of keys, and left to others by namespaces in trouble. Of a
+    /// namespace that may not be read they get no key (rule call-33).
     fn queue(&self, name: &'static str, owner: fn(&Key) -> Owner) -> Queue<Key> {
         let sharing = Sharing::among(self.jobs.workers, owner);
-        Queue::new(name, BackOff::default(), sharing, self.metrics).with_troubles(troubles_of(self.cluster))
+        let queue = Queue::new(name, BackOff::default(), sharing, self.metrics);
+        self.refusals.hold_back(queue.with_troubles(troubles_of(self.cluster)))
     }
 
     /// A controller that looks at all objects of this mirror from time to time as well.

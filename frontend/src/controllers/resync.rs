@@ -1,7 +1,8 @@
 //! Looks at every object again from time to time, although nothing has happened to it (rule call-21).
 //!
 //! Controllers are woken by changes, and by what they wait for. Should ever a wake-up be missing, for whatever reason,
-//! the resync comes after it. It costs a look at the mirrors per object, and no call if nothing is to be done.
+//! the resync comes after it. It costs a look at the mirrors per object, and no call if nothing is to be done. What is
+//! in a namespace that could not be read is looked at as soon as it can be (rule call-33).
 //!
 //! Knows: mirrors, queues. Must not know: what becomes of a key.
 
@@ -19,8 +20,14 @@ const TICK: Duration = Duration::from_secs(1);
 /// longer than the interval.
 const PORTION: usize = 100;
 
-/// Adds every object of the mirror to the queue once in about `interval`, until `stop`.
+/// Adds every object of the mirror to the queue once in about `interval`, until `stop`; and those of a namespace that
+/// may be read again.
 pub(crate) async fn run<K: Mirrored>(mirror: Watch<K>, queue: Queue<Key>, interval: Duration, stop: CancellationToken) {
+    let (objects, woken) = (mirror.clone(), queue.clone());
+    mirror.refusals().subscribe(move |namespace| {
+        let of_namespace = objects.keys().into_iter().filter(|key| *key.namespace == *namespace);
+        of_namespace.for_each(|key| woken.add(key));
+    });
     let rounds = async {
         loop {
             round(&mirror, &queue, interval).await;
@@ -119,6 +126,29 @@ mod tests {
         assert!(looked.await.is_err());
         assert_eq!(seen.len(), 50);
         assert!(seen.values().all(|times| (2..=4).contains(times)), "{seen:?}");
+        stop.cancel();
+        running.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_in_a_namespace_that_may_be_read_again_is_looked_at() {
+        let service = |namespace: &str| Service {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.to_owned()),
+                name: Some("s".to_owned()),
+                ..ObjectMeta::default()
+            },
+            ..Service::default()
+        };
+        let mirror = Watch::filled(indexes(), [service("m"), service("n")]);
+        let queue: Queue<Key> = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(run(mirror.clone(), queue.clone(), Duration::from_secs(1_000), stop.clone()));
+        sleep(Duration::from_millis(100)).await;
+        mirror.refuse("n");
+        mirror.permit("n");
+        assert_eq!(queue.depth(), 1);
+        assert_eq!(queue.next().await.map(|taken| taken.key().to_string()), Some("n/s".to_owned()));
         stop.cancel();
         running.await.unwrap();
     }

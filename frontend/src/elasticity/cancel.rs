@@ -46,6 +46,7 @@ impl<V: ClusterView> Elasticity<V> {
         let name = name.ok_or_else(|| errors::invalid_request("name", "a request is to be named"))?;
         let ResizeName { namespace, job, request, idempotency_key } = name;
         super::service::check_namespace("name.namespace", &namespace)?;
+        self.sees(&namespace)?;
         let request = match (request.is_empty(), idempotency_key.is_empty()) {
             (false, true) => {
                 super::service::check_name("name.request", &request)?;

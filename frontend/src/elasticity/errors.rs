@@ -260,6 +260,14 @@ pub fn not_foreseen(why: &str) -> Status {
     status(Code::Unavailable, &format!("what the request would come to is not known now: {why}"), details)
 }
 
+/// What this frontend sees of the namespace may be less than there is.
+pub fn not_current(why: &str) -> Status {
+    let mut details = details("NOT_CURRENT", &[]);
+    details.set_retry_info(Some(A_WHILE));
+    let message = format!("this frontend does not see the namespace as it is: {why}{NOTHING_WRITTEN}");
+    status(Code::Unavailable, &message, details)
+}
+
 /// The namespace of the job is being deleted, or is gone: nothing can be asked for in it any more.
 pub fn namespace_goes(why: &str) -> Status {
     status(Code::FailedPrecondition, why, details("NAMESPACE_TERMINATING", &[]))
@@ -358,6 +366,7 @@ mod tests {
             too_many_requests(&long[..200], 1_000),
             too_many_requests_by(&long, &long[..200], 500),
             no_room(&long[..200], &long),
+            not_current(&long),
             namespace_goes(&long),
             over_quota(&long),
             not_permitted(&long),

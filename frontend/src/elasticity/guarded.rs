@@ -90,6 +90,7 @@ impl<V: ClusterView> Elasticity<V> {
         if regions.is_empty() || regions.len() > MAX_REGIONS {
             return Ok(Vec::new());
         }
+        self.sees(namespace)?;
         let (namespace, job) = (namespace.to_owned(), job.to_owned());
         let look = move |service: &Self| {
             let object = |region: &String| service.view.region(&namespace, &job, region);
@@ -123,6 +124,7 @@ impl<V: ClusterView> Elasticity<V> {
         Ok(match (request.is_empty(), idempotency_key.is_empty()) {
             (false, true) => vec![request.clone()],
             (true, false) => {
+                self.sees(namespace)?;
                 let job = self.view.job(namespace, job);
                 job.map(|job| name_of_key(&job, idempotency_key)).into_iter().collect()
             }

@@ -181,13 +181,16 @@ impl<V: ClusterView> Elasticity<V> {
     /// Of which job something is to be listed; `None`: of all jobs of the namespace.
     ///
     /// # Errors
-    /// There is no such job, or a name is none.
+    /// There is no such job, or a name is none; the namespace may not be read.
     pub(super) fn scope(&self, namespace: &str, job: String) -> Result<Option<String>, Status> {
         check_namespace("namespace", namespace)?;
+        if !job.is_empty() {
+            check_name("job", &job)?;
+        }
+        self.sees(namespace)?;
         if job.is_empty() {
             return Ok(None);
         }
-        check_name("job", &job)?;
         self.job(namespace, &job)?;
         Ok(Some(job))
     }

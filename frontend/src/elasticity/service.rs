@@ -44,6 +44,14 @@ pub(super) const READING: &str = "the regions of the request to be read";
 const REGION_NAME_MAX: usize = 1024;
 
 impl<V: ClusterView> Elasticity<V> {
+    /// What is seen of a namespace can be relied on.
+    ///
+    /// # Errors
+    /// The frontend may not read it (rule call-33).
+    pub(super) fn sees(&self, namespace: &str) -> Result<(), Status> {
+        self.view.unread(namespace).map_or(Ok(()), |why| Err(errors::not_current(&why)))
+    }
+
     pub(super) fn job(&self, namespace: &str, name: &str) -> Result<Arc<Job>, Status> {
         let job = self.view.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name, ""))?;
         match job.metadata.deletion_timestamp {
@@ -89,6 +97,7 @@ impl<V: ClusterView> Elasticity<V> {
         within: Option<Duration>,
     ) -> Result<Response<ResizeResponse>, Status> {
         let wait_for = check(&request)?;
+        self.sees(&request.namespace)?;
         let deadline = self.deadline(within);
         let key = Key::new(&request.namespace, &request.job);
         let job = self.job_for(&key, &request)?;
@@ -352,6 +361,7 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         check_namespace("namespace", &namespace)?;
         check_name("job", &job)?;
         check_region("region", &region)?;
+        self.sees(&namespace)?;
         self.job(&namespace, &job)?;
         let key = Key::new(&namespace, &job);
         let look = move |service: &Self| service.region_now(&key, &region);

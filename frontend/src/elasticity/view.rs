@@ -55,6 +55,9 @@ pub trait ClusterView: Send + Sync + 'static {
     /// Why what is seen may be too old to be relied on, if it is.
     fn too_old(&self) -> Option<String>;
 
+    /// Why what is seen of a namespace may be less than there is, if it may be: the frontend may not read it.
+    fn unread(&self, namespace: &str) -> Option<String>;
+
     /// Marked as changed whenever any job of the namespace, or anything of it, may have changed.
     fn changes_of_namespace(&self, namespace: &str) -> watch::Receiver<u64>;
 
@@ -128,6 +131,10 @@ impl ClusterView for Mirrors {
     fn too_old(&self) -> Option<String> {
         let mut problems = self.health().into_iter().filter_map(|(kind, problem)| Some((kind, problem?)));
         problems.next().map(|(kind, problem)| format!("watch of {kind}: {problem}"))
+    }
+
+    fn unread(&self, namespace: &str) -> Option<String> {
+        Self::unread(self, namespace)
     }
 
     fn changes_of_namespace(&self, namespace: &str) -> watch::Receiver<u64> {

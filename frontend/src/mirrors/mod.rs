@@ -11,6 +11,10 @@
 //!
 //! [`trim`] leaves out what nobody reads, and [`job_changes`] wakes those who wait for changes of a job.
 //!
+//! Where the rights of the frontend are given namespace by namespace, those of one may go. Then the mirrors have of it
+//! what they had, or nothing: whoever decides asks first ([`Mirrors::unread`]), for all kinds at once, and leaves the
+//! namespace alone (rule call-33).
+//!
 //! Knows: kinds, labels. Must not know: the controllers.
 
 mod job_changes;
@@ -29,7 +33,9 @@ use streams_api::resize::RESIZES_MAX;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::watch::{ConfigMapMeta, Form, Index, Kept, Mirrored, Scope, Timings, Trim, Watch, trimmed};
+use streams_kubernetes::watch::{
+    ConfigMapMeta, Form, Index, Kept, Mirrored, Refusals, Scope, Timings, Trim, Watch, trimmed,
+};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -264,6 +270,8 @@ pub struct Mirrors {
     pub config_maps: Watch<ConfigMapMeta>,
     /// Who waits for changes of a job, its regions, and its requests to resize.
     pub(crate) job_changes: JobChanges,
+    /// Namespaces in which some kind may not be read.
+    pub(crate) refusals: Refusals,
 }
 
 /// The mirror of a kind that the job controller applies: what cannot be read is applied again.
@@ -275,9 +283,10 @@ impl Mirrors {
     /// Empty mirrors that [`Mirrors::run`] fills.
     pub fn new(metrics: &Metrics) -> Self {
         // A job is asked for at every change of each of its objects.
-        let jobs = Watch::in_form(metrics, indexes(), Form::Unpacked);
-        let parallel_regions = Watch::new(metrics, &INDEXES_OF_REGIONS);
-        let resizes = Watch::new(metrics, &INDEXES_OF_RESIZES);
+        let refusals = Refusals::default();
+        let jobs = Watch::in_form(metrics, indexes(), Form::Unpacked).among(&refusals);
+        let parallel_regions = Watch::new(metrics, &INDEXES_OF_REGIONS).among(&refusals);
+        let resizes = Watch::new(metrics, &INDEXES_OF_RESIZES).among(&refusals);
         let job_changes = JobChanges::default();
         jobs.subscribe({
             let changes = job_changes.clone();
@@ -287,18 +296,25 @@ impl Mirrors {
         tell_of_part(&resizes, &job_changes);
         Self {
             jobs,
-            processing_elements: applied(Watch::new(metrics, &INDEXES_OF_PES)),
+            processing_elements: applied(Watch::new(metrics, &INDEXES_OF_PES)).among(&refusals),
             parallel_regions,
             resizes,
-            host_pools: applied(Watch::new(metrics, indexes())),
-            exports: applied(Watch::new(metrics, indexes())),
-            imports: applied(Watch::new(metrics, indexes())),
-            consistent_regions: applied(Watch::new(metrics, indexes())),
-            pods: Watch::new(metrics, &INDEXES_OF_PODS),
-            services: Watch::new(metrics, indexes()),
-            config_maps: Watch::new(metrics, indexes()),
+            host_pools: applied(Watch::new(metrics, indexes())).among(&refusals),
+            exports: applied(Watch::new(metrics, indexes())).among(&refusals),
+            imports: applied(Watch::new(metrics, indexes())).among(&refusals),
+            consistent_regions: applied(Watch::new(metrics, indexes())).among(&refusals),
+            pods: Watch::new(metrics, &INDEXES_OF_PODS).among(&refusals),
+            services: Watch::new(metrics, indexes()).among(&refusals),
+            config_maps: Watch::new(metrics, indexes()).among(&refusals),
             job_changes,
+            refusals,
         }
+    }
+
+    /// Why nothing may be decided, or said, of a namespace, in words for people: the API server does not let this
+    /// frontend read some kind there, so that any of the mirrors may lack what is there (rule call-33).
+    pub fn unread(&self, namespace: &str) -> Option<String> {
+        self.refusals.words(namespace)
     }
 
     /// The pods that this PE (`<job>-<peId>`) controls, or whose labels name it, by name. Anybody may label as many as

@@ -108,6 +108,7 @@ impl BundleWaits {
         };
         let troubles = troubles_of(&statuses.cluster);
         let queue = Queue::new("bundle_waits", BackOff::default(), sharing, metrics).with_troubles(troubles);
+        let queue = mirror.refusals().hold_back(queue);
         let known = Arc::<Mutex<HashMap<Key, Known>>>::default();
         let following = Arc::clone(&known);
         mirror.subscribe_to_departures(move |pe, _| {
@@ -175,6 +176,10 @@ impl Pods for PeApi {
 
     fn job_at(&self, address: IpAddr) -> Option<Arc<Job>> {
         self.job_of_pod_at(address)
+    }
+
+    fn unread(&self, address: IpAddr) -> Option<String> {
+        self.mirrors.unread(&self.callers.unread(address)?)
     }
 
     fn names_at(&self, address: IpAddr) -> Vec<String> {

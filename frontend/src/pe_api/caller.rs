@@ -202,12 +202,23 @@ impl FromRequestParts<PeApi> for Caller {
         let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
         let named = host.and_then(namespace_of_host);
         let (since, is_write) = (Instant::now(), is_write(&parts.method));
+        // Of a namespace that may not be read nothing is known, nor who is in it.
+        let unread = |namespace: &str| mirrors.unread(namespace).map(Refusal::Later);
+        if let Some(refusal) = named.and_then(unread) {
+            return Err(if is_write { refusal.unheard(since).await } else { refusal });
+        }
         let pods = if is_write { api.known_soon(address.ip(), named).await } else { api.callers.pods(address.ip()) };
         let namespace = match (pods.first(), named) {
             (_, Some(named)) => named.to_owned(),
             (Some(pod), None) if pods.iter().all(|other| other.namespace == pod.namespace) => pod.namespace.to_string(),
             (Some(_), None) => {
                 return Err(Refusal::Forbidden("pods of several namespaces have this address".to_owned()));
+            }
+            (None, None) if mirrors.refusals.are_there_any() => {
+                let words = || "it is not known whose pod asks: some namespaces may not be read".to_owned();
+                let of_pod = api.callers.unread(address.ip()).and_then(|namespace| unread(&namespace));
+                let refusal = of_pod.unwrap_or_else(|| Refusal::Later(words()));
+                return Err(if is_write { refusal.unheard(since).await } else { refusal });
             }
             (None, None) => {
                 let words = "no pod of a PE has this address, and the host of the request names no namespace";

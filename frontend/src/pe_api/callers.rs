@@ -1,5 +1,8 @@
 //! Which pod an address belongs to (rule pe-api-1).
 //!
+//! Of a namespace that may not be read the mirror shows addresses that others may have by now, or none (rule call-33):
+//! its pods take no part.
+//!
 //! Invariant: an address has the pods that the mirror shows with it, as the first of their addresses or that of another
 //! family, and that have not ended; nothing is kept of others.
 
@@ -11,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Owner;
-use streams_kubernetes::watch::Watch;
+use streams_kubernetes::watch::{Refusals, Watch};
 use tokio::sync::watch as latest;
 
 /// The namespace of the pods at an address. `None` if there are no such pods, or some of several namespaces: all such
@@ -38,6 +41,7 @@ impl Asker {
 pub(crate) struct Callers {
     known: Arc<Mutex<Known>>,
     changes: Arc<latest::Sender<u64>>,
+    refusals: Refusals,
 }
 
 #[derive(Default)]
@@ -50,22 +54,33 @@ struct Known {
 impl Callers {
     /// Addresses that follow the mirror of pods.
     pub(crate) fn of(mirrors: &Mirrors) -> Self {
-        let callers = Self::default();
+        let callers = Self { refusals: mirrors.refusals.clone(), ..Self::default() };
         let (following, pods) = (callers.clone(), mirrors.pods.clone());
         mirrors.pods.subscribe(move |pod: &Pod| following.look_at(&pods, &Key::of(pod)));
+        let changes = Arc::clone(&callers.changes);
+        mirrors.refusals.subscribe(move |_| changes.send_modify(|number| *number = number.wrapping_add(1)));
         callers
     }
 
     /// The pods with this address: more than one if they share the network of their node.
     pub(crate) fn pods(&self, address: IpAddr) -> Vec<Key> {
         let known = self.known.lock();
-        known.pods.get(&address.to_canonical()).into_iter().flatten().cloned().collect()
+        let pods = known.pods.get(&address.to_canonical()).into_iter().flatten();
+        pods.filter(|pod| !self.refusals.contains(&pod.namespace)).cloned().collect()
+    }
+
+    /// A namespace that may not be read and has, or had, a pod with this address.
+    pub(super) fn unread(&self, address: IpAddr) -> Option<Arc<str>> {
+        let known = self.known.lock();
+        let mut pods = known.pods.get(&address.to_canonical())?.iter();
+        pods.find(|pod| self.refusals.contains(&pod.namespace)).map(|pod| Arc::clone(&pod.namespace))
     }
 
     /// The namespace of the pods with this address. `None` if there are no such pods, or some of several namespaces.
     pub(crate) fn namespace(&self, address: IpAddr) -> Option<Arc<str>> {
         let known = self.known.lock();
-        let mut namespaces = known.pods.get(&address.to_canonical())?.iter().map(|pod| &pod.namespace);
+        let namespaces = known.pods.get(&address.to_canonical())?.iter().map(|pod| &pod.namespace);
+        let mut namespaces = namespaces.filter(|namespace| !self.refusals.contains(namespace));
         let first = namespaces.next()?;
         namespaces.all(|other| other == first).then(|| Arc::clone(first))
     }
@@ -185,6 +200,29 @@ mod tests {
         }
         let known = callers.known.lock();
         assert!(known.pods.is_empty() && known.addresses.is_empty());
+    }
+
+    #[test]
+    fn pods_of_a_namespace_that_may_not_be_read_take_no_part() {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        let callers = Callers::of(&mirrors);
+        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        mirrors.pods.insert(pod_of("m", "old", "10.0.0.1", "Running"));
+        mirrors.pods.insert(pod_of("n", "new", "10.0.0.1", "Running"));
+        let seen = || {
+            let pods: Vec<_> = callers.pods(address).iter().map(|pod| pod.name.to_string()).collect();
+            (pods.join(" "), callers.namespace(address), callers.unread(address))
+        };
+        let (m, n): (Arc<str>, Arc<str>) = ("m".into(), "n".into());
+        assert_eq!(seen(), ("old new".to_owned(), None, None));
+        // Who has the address now asks as if nobody had had it before.
+        mirrors.jobs.refuse("m");
+        assert_eq!(seen(), ("new".to_owned(), Some(n), Some(m)));
+        let mut changes = callers.changes();
+        changes.mark_unchanged();
+        mirrors.jobs.permit("m");
+        assert!(changes.has_changed().unwrap());
+        assert_eq!(seen(), ("old new".to_owned(), None, None));
     }
 
     #[test]

@@ -125,6 +125,7 @@ impl Reports {
         };
         let troubles = troubles_of(&statuses.cluster);
         let queue = Queue::new("connectivity", BackOff::default(), sharing, metrics).with_troubles(troubles);
+        let queue = mirror.refusals().hold_back(queue);
         let inner = Arc::<Mutex<Inner>>::default();
         let following = Arc::clone(&inner);
         mirror.subscribe_to_departures(move |pe, _| {

@@ -194,13 +194,17 @@ pub(super) async fn bundles(
     Ok(fetcher)
 }
 
-/// Whether all mirrors can be relied on, and which cannot (rule call-18).
+/// Whether all mirrors can be relied on, and which cannot (rule call-18). That a namespace may not be read keeps nobody
+/// from serving the others, and is said (rule call-33).
 fn readiness(mirrors: &Mirrors) -> Readiness {
-    let health = mirrors.health().map(|(kind, problem)| match problem {
+    let health = mirrors.health().into_iter().map(|(kind, problem)| match problem {
         None => (format!("watch of {kind}"), true),
         Some(problem) => (format!("watch of {kind}: {problem}"), false),
     });
-    Readiness::all(&health.each_ref().map(|(line, good)| (line.as_str(), *good)))
+    let unread = mirrors.refusals.namespaces().into_iter().filter_map(|namespace| mirrors.unread(&namespace));
+    let lines: Vec<_> = health.chain(unread.map(|words| (words, true))).collect();
+    let conditions: Vec<_> = lines.iter().map(|(line, good)| (line.as_str(), *good)).collect();
+    Readiness::all(&conditions)
 }
 
 /// The addresses of the replicas that are not about to go.
@@ -210,4 +214,27 @@ fn addresses(replicas: Vec<fusion::Endpoint>) -> BTreeSet<IpAddr> {
 
 async fn listen(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("{option} {address}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::tests::LateMirrors;
+    use streams_kubernetes::metrics::Metrics;
+    use streams_kubernetes_fake::Server;
+
+    #[test]
+    fn a_namespace_that_may_not_be_read_is_told_and_keeps_nobody_from_being_ready() {
+        assert!(!readiness(&Mirrors::new(&Metrics::new("test"))).ready, "nothing is filled");
+        let mirrors = LateMirrors::of(&Server::new()).mirrors;
+        for (is_refused, expected) in [(false, None), (true, Some("[+] the API server does not let"))] {
+            if is_refused {
+                mirrors.pods.refuse("b");
+            }
+            let Readiness { ready, text } = readiness(&mirrors);
+            let told = text.lines().find(|line| line.contains("namespace b: Pod"));
+            assert_eq!((ready, told.is_some()), (true, expected.is_some()), "{text}");
+            assert!(told.is_none_or(|line| expected.is_some_and(|expected| line.starts_with(expected))), "{text}");
+        }
+    }
 }

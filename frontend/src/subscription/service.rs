@@ -54,12 +54,12 @@ type Absent = fn(&str, &str) -> Status;
 type Show<K, T> = fn(&K, &Boards) -> T;
 
 impl<C: Cluster> SubscriptionApi<C> {
-    /// What this frontend sees can be relied on.
-    fn sees(&self) -> Result<(), Status> {
+    /// What this frontend sees of a namespace can be relied on.
+    fn sees(&self, namespace: &str) -> Result<(), Status> {
         let (mirrors, timings) = (&self.shared.mirrors, Timings::default());
         let health = [mirrors.jobs.health(timings), mirrors.exports.health(timings), mirrors.imports.health(timings)];
-        let mut problems = health.into_iter().filter_map(|(kind, problem)| Some(format!("{kind}: {}", problem?)));
-        problems.next().map_or(Ok(()), |problem| Err(errors::not_current(&problem)))
+        let problems = health.into_iter().filter_map(|(kind, problem)| Some(format!("{kind}: {}", problem?)));
+        problems.chain(mirrors.unread(namespace)).next().map_or(Ok(()), |problem| Err(errors::not_current(&problem)))
     }
 
     /// A place among the calls that need the API server.
@@ -187,7 +187,7 @@ impl<C: Cluster> SubscriptionApi<C> {
         let UpdateExportRequest { namespace, name, expected_etag, change: asked } = request;
         let key = key_of(&namespace, &name)?;
         let wanted = requests::of_export(asked.as_ref())?;
-        self.sees()?;
+        self.sees(&key.namespace)?;
         let (whose, octets) = (turns_of(caller.as_ref()), wanted.octets());
         let change = move |export: &Export| {
             is_expected(&expected_etag, export, etag::of_export)?;
@@ -215,7 +215,7 @@ impl<C: Cluster> SubscriptionApi<C> {
         let key = key_of(&namespace, &name)?;
         // What is wrong in any case is told before anything is read.
         let octets = requests::of_import(asked.as_ref(), &streams_api::ImportedStreams::default())?.octets();
-        self.sees()?;
+        self.sees(&key.namespace)?;
         let (mirrors, boards) = (&self.shared.mirrors, &self.shared.boards);
         let (asked, whose) = (Arc::new(asked), turns_of(caller.as_ref()));
         let (of_change, of_boards, of_key) = (Arc::clone(&asked), boards.clone(), key.clone());
@@ -314,7 +314,7 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
         let (caller, until) = (caller_of(&request), until(&request));
         let GetExportRequest { namespace, name } = request.into_inner();
         let key = key_of(&namespace, &name)?;
-        self.sees()?;
+        self.sees(&namespace)?;
         let (mirror, of) = (&self.shared.mirrors.exports, (&key, caller.as_ref()));
         let export = self.seen(mirror, of, until, errors::export_not_found, shown::export).await?;
         Ok(Response::new(GetExportResponse { export: Some(export) }))
@@ -325,7 +325,7 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
         request: Request<ListExportsRequest>,
     ) -> Result<Response<ListExportsResponse>, Status> {
         let (caller, until) = (caller_of(&request), until(&request));
-        self.sees()?;
+        self.sees(&request.get_ref().namespace)?;
         self.exports_in_pages(request.into_inner(), caller.as_ref(), until).await.map(Response::new)
     }
 
@@ -346,7 +346,7 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
         let (caller, until) = (caller_of(&request), until(&request));
         let GetImportRequest { namespace, name } = request.into_inner();
         let key = key_of(&namespace, &name)?;
-        self.sees()?;
+        self.sees(&namespace)?;
         let (mirror, of) = (&self.shared.mirrors.imports, (&key, caller.as_ref()));
         let import = self.seen(mirror, of, until, errors::import_not_found, shown::import).await?;
         Ok(Response::new(GetImportResponse { import: Some(import) }))
@@ -357,7 +357,7 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
         request: Request<ListImportsRequest>,
     ) -> Result<Response<ListImportsResponse>, Status> {
         let (caller, until) = (caller_of(&request), until(&request));
-        self.sees()?;
+        self.sees(&request.get_ref().namespace)?;
         self.imports_in_pages(request.into_inner(), caller.as_ref(), until).await.map(Response::new)
     }
 

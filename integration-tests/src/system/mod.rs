@@ -231,8 +231,22 @@ impl Frontend {
         Ok(calls)
     }
 
-    async fn metrics(&self) -> Result<String> {
+    /// All figures of `/metrics`, as text.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> Result<String> {
         metrics(self.http).await
+    }
+
+    /// The status of `/readyz`, and what it says.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn readiness(&self) -> Result<(u16, String)> {
+        let client = reqwest::Client::builder().no_proxy().timeout(ANSWERS_WITHIN).build()?;
+        let answer = client.get(format!("http://{}/readyz", self.http)).send().await?;
+        Ok((answer.status().as_u16(), answer.text().await?))
     }
 }
 

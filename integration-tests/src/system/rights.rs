@@ -7,8 +7,9 @@
 //! Knows: which manifest that is, and in which namespace it puts what has none. Must not know: which rights they are.
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding, RoleRef, Subject};
-use kube::api::{Api, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding, RoleRef, Subject};
+use kube::api::{Api, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Client, Resource as _, ResourceExt as _};
@@ -85,6 +86,57 @@ impl FrontendRights {
     }
 }
 
+/// The rights of the frontend in some namespaces only, as its documents say, for a service account that has no others.
+pub struct RightsInSome {
+    kubeconfig: PathBuf,
+    client: Client,
+    account: Subject,
+}
+
+impl RightsInSome {
+    /// Makes the service account in `home`, where it may have its Lease, too. The manifest has been applied before.
+    ///
+    /// # Errors
+    /// When the API server refuses something.
+    pub async fn none(control_plane: &ControlPlane, manifest: &FrontendRights, home: &str) -> Result<Self> {
+        let client = control_plane.client().await?;
+        let metadata = ObjectMeta { name: Some(FRONTEND.to_owned()), ..ObjectMeta::default() };
+        let account = ServiceAccount { metadata, ..ServiceAccount::default() };
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), home);
+        accounts.create(&PostParams::default(), &account).await?;
+        let kubeconfig = control_plane.service_account_kubeconfig(home, FRONTEND).await?;
+        let account = service_account(home);
+        manifest.lease_in(&client, home).await?;
+        let role = RoleRef { kind: Role::kind(&()).into_owned(), ..role_ref(LEASE) };
+        create_binding(&client, home, "lease-of-some", role, account.clone()).await?;
+        Ok(Self { kubeconfig, client, account })
+    }
+
+    /// A kubeconfig with these rights.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Gives the rights in a namespace.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn give_in(&self, namespace: &str) -> Result<()> {
+        bind(&self.client, namespace, FRONTEND, self.account.clone()).await
+    }
+
+    /// Takes the rights away in a namespace.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn take_in(&self, namespace: &str) -> Result<()> {
+        let bindings: Api<RoleBinding> = Api::namespaced(self.client.clone(), namespace);
+        bindings.delete(FRONTEND, &DeleteParams::default()).await?;
+        Ok(())
+    }
+}
+
 /// Secrets that the frontend has to be permitted to use in the namespaces of jobs that need it: roles of the manifest
 /// that it binds nowhere.
 #[derive(Debug, Clone, Copy)]
@@ -105,13 +157,7 @@ impl Secrets {
             Self::OfBundles => BUNDLE_SECRETS,
             Self::OfTransport => TRANSPORT_SECRETS,
         };
-        let frontend = Subject {
-            kind: "ServiceAccount".to_owned(),
-            name: FRONTEND.to_owned(),
-            namespace: Some(SYSTEM.to_owned()),
-            ..Subject::default()
-        };
-        bind(client, namespace, role, frontend).await
+        bind(client, namespace, role, service_account(SYSTEM)).await
     }
 }
 
@@ -129,18 +175,40 @@ pub async fn let_edit(client: &Client, namespace: &str, user: &str) -> Result<()
     bind(client, namespace, EDIT, subject).await
 }
 
+/// The service account of the frontend in a namespace.
+fn service_account(namespace: &str) -> Subject {
+    Subject {
+        kind: "ServiceAccount".to_owned(),
+        name: FRONTEND.to_owned(),
+        namespace: Some(namespace.to_owned()),
+        ..Subject::default()
+    }
+}
+
+/// A role of the cluster.
+fn role_ref(role: &str) -> RoleRef {
+    RoleRef {
+        api_group: ClusterRole::group(&()).into_owned(),
+        kind: ClusterRole::kind(&()).into_owned(),
+        name: role.to_owned(),
+    }
+}
+
 async fn bind(client: &Client, namespace: &str, role: &str, subject: Subject) -> Result<()> {
-    let binding = RoleBinding {
-        metadata: ObjectMeta { name: Some(role.to_owned()), ..ObjectMeta::default() },
-        role_ref: RoleRef {
-            api_group: ClusterRole::group(&()).into_owned(),
-            kind: ClusterRole::kind(&()).into_owned(),
-            name: role.to_owned(),
-        },
-        subjects: Some(vec![subject]),
-    };
+    create_binding(client, namespace, role, role_ref(role), subject).await
+}
+
+async fn create_binding(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    role_ref: RoleRef,
+    subject: Subject,
+) -> Result<()> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let binding = RoleBinding { metadata, role_ref, subjects: Some(vec![subject]) };
     let api = Api::<RoleBinding>::namespaced(client.clone(), namespace);
-    api.create(&PostParams::default(), &binding).await.with_context(|| format!("cannot bind {role}"))?;
+    api.create(&PostParams::default(), &binding).await.with_context(|| format!("cannot bind {name}"))?;
     Ok(())
 }
 

@@ -11,6 +11,8 @@
 //! * Fair: namespaces take turns, and within one of them the objects that keys belong to; keys of one object come first
 //!   in, first out. A namespace never has more workers than [`Sharing`] allows.
 //! * Namespaces that are in trouble ([`Queue::with_troubles`]) leave workers to others, however many they are.
+//! * No worker has a key of a namespace that must not be looked at ([`Queue::put_off_while`]): it waits aside until it
+//!   may be.
 //! * Urgent keys go before others, but for one in nine; some workers are for urgent keys only, if [`Sharing`] says so.
 //!   A key that fails or comes back soon stays urgent. Patient keys go after others of their namespace, but for one in
 //!   nine.
@@ -30,7 +32,7 @@ pub use self::workers::{Outcome, run};
 use crate::metrics::{Metrics, QueueLabels, as_seconds};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
@@ -84,6 +86,15 @@ struct SharedQueue<K> {
     wake: Notify,
     /// Whether a namespace is in trouble.
     troubles: OnceLock<Box<dyn Fn(&str) -> bool + Send + Sync>>,
+    /// Who a key belongs to.
+    owner: fn(&K) -> Owner,
+    put_off: OnceLock<PutOff<K>>,
+}
+
+/// Keys of namespaces that must not be looked at now.
+struct PutOff<K> {
+    must_wait: Box<dyn Fn(&str) -> bool + Send + Sync>,
+    keys: Mutex<BTreeMap<Arc<str>, BTreeSet<K>>>,
 }
 
 impl<K> Clone for Queue<K> {
@@ -105,10 +116,12 @@ impl<K: QueueKey> Queue<K> {
             name,
             back_off,
             metrics: metrics.clone(),
+            owner: sharing.owner,
             state: Mutex::new(State::new(sharing)),
             failures: Mutex::new(BTreeMap::new()),
             wake: Notify::new(),
             troubles: OnceLock::new(),
+            put_off: OnceLock::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -118,6 +131,39 @@ impl<K: QueueKey> Queue<K> {
         // The first counts; nobody says it twice.
         let _ = self.shared.troubles.set(Box::new(is_in_trouble));
         self
+    }
+
+    /// The same queue, whose workers ([`run`]) put keys of a namespace off while this is said of it. Whoever says it
+    /// tells when it is over ([`Queue::look_again`]).
+    #[must_use]
+    pub fn put_off_while(self, must_wait: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        // The first counts; nobody says it twice.
+        let _ = self.shared.put_off.set(PutOff { must_wait: Box::new(must_wait), keys: Mutex::default() });
+        self
+    }
+
+    /// Looks at all keys of the namespace soon that were put off.
+    pub fn look_again(&self, namespace: &str) {
+        let Some(PutOff { keys, .. }) = self.shared.put_off.get() else { return };
+        // The lock ends with the statement: workers may put others off.
+        let woken = keys.lock().remove(namespace);
+        woken.into_iter().flatten().for_each(|key| self.add(key));
+    }
+
+    /// Whether the key must not be looked at now. Then it waits aside, and nothing is kept of its failures.
+    fn puts_off(&self, key: &K) -> bool {
+        let Some(PutOff { must_wait, keys }) = self.shared.put_off.get() else { return false };
+        let namespace = (self.shared.owner)(key).namespace;
+        if !must_wait(&namespace) {
+            return false;
+        }
+        keys.lock().entry(Arc::clone(&namespace)).or_default().insert(key.clone());
+        self.forget(key);
+        // Whoever has told meanwhile that it is over has not seen the key.
+        if !must_wait(&namespace) {
+            self.look_again(&namespace);
+        }
+        true
     }
 
     fn is_in_trouble(&self, namespace: &str) -> bool {
@@ -189,10 +235,12 @@ impl<K: QueueKey> Queue<K> {
         self.shared.failures.lock().get(key).copied().unwrap_or(0)
     }
 
-    /// Keys of which something is kept: that they wait, are delayed, or have failed.
+    /// Keys of which something is kept: that they wait, are delayed or put off, or have failed.
     pub fn remembered(&self) -> usize {
         let failures = self.shared.failures.lock().len();
-        failures + self.state().remembered()
+        let put_off = self.shared.put_off.get();
+        let put_off = put_off.map_or(0, |put_off| put_off.keys.lock().values().map(BTreeSet::len).sum::<usize>());
+        failures + put_off + self.state().remembered()
     }
 
     /// Keys that wait, without the delayed ones.

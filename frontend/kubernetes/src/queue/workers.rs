@@ -55,6 +55,9 @@ where
         // On the heap from the beginning: what it does may be large, and each step to a task would copy it.
         let worker = Box::pin(async move {
             while let Some(taken) = queue.next().await {
+                if queue.puts_off(taken.key()) {
+                    continue;
+                }
                 Wait::before(Wait::in_queue(queue.name(), taken.waited()));
                 work(&queue, taken.key(), &*handle).await;
             }

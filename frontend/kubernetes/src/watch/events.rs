@@ -9,6 +9,7 @@ use super::Mirrored;
 use super::catch_up::version;
 use super::pulse::Pulse;
 use crate::delivered::Delivered;
+use crate::error::is_without_right;
 use futures::{Stream, StreamExt, stream};
 use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
@@ -23,15 +24,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// After so long without a failure, the next pause is short again.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// The events of a watch whose calls are those of `pulse`.
+/// The events of a watch whose calls are those of `pulse`. If it is one of a namespace, that the right to it is missing
+/// is something heard (rule call-33).
 pub(super) fn events<K: Mirrored>(
     api: Api<Delivered<K>>,
     config: watcher::Config,
     pulse: Pulse,
+    is_of_namespace: bool,
 ) -> impl Stream<Item = watcher::Result<Event<Delivered<K>>>> + Send {
     let begin = move || watcher(api.clone(), config.clone()).boxed();
     let first = (Some(begin()), begin, Course::new(), pulse);
-    stream::unfold(first, |(events, begin, mut course, pulse)| async move {
+    stream::unfold(first, move |(events, begin, mut course, pulse)| async move {
         if let Some(pause) = course.pause.take() {
             sleep(pause).await;
         }
@@ -43,7 +46,11 @@ pub(super) fn events<K: Mirrored>(
         let mut goes_on = true;
         if let Err(error) = &event {
             let was_lost = pulse.take_lost();
-            goes_on = !(was_lost || has_lost(error));
+            let is_refused = is_of_namespace && is_refused(error);
+            if is_refused {
+                pulse.beat();
+            }
+            goes_on = !(was_lost || has_lost(error) || (is_refused && is_of_watch(error)));
             course.fails(goes_on);
         }
         Some((event, (goes_on.then_some(events), begin, course, pulse)))
@@ -122,6 +129,19 @@ fn has_lost(error: &watcher::Error) -> bool {
         watcher::Error::WatchStartFailed(kube::Error::Api(status)) => matches!(status.code, 400 | 410 | 422),
         _ => false,
     }
+}
+
+/// Whether the API server says that the right to list or to watch is missing.
+pub(super) fn is_refused(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => is_without_right(error),
+        _ => false,
+    }
+}
+
+/// Whether no watch could begin.
+fn is_of_watch(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(_))
 }
 
 /// Whether the API server does not know any more what has happened since the last event.

@@ -10,6 +10,8 @@
 //!   down, even if another one has its name by then. [`Departure`] tells such an object from one whose deletion the API
 //!   server reported.
 //! * A mirror can be brought up to a moment ([`Watch::catch_up`]), for who must not decide by an older state.
+//! * Of a namespace that the API server does not let this process read, a mirror keeps what it has, and says so
+//!   ([`Watch::refusals`]); it is whole again once it was listed anew and a watch has begun.
 //! * A mirror knows how long it has heard nothing ([`Watch::silence`]); a watch that does not begin, or falls silent,
 //!   is begun anew (rule call-18).
 //! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror. What is left of them
@@ -26,6 +28,8 @@ mod kept;
 mod lines;
 mod packed;
 mod pulse;
+mod refusals;
+mod refused;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -33,11 +37,13 @@ pub mod trimmed;
 mod unreadable;
 
 pub use self::catch_up::version;
-use self::events::{Known, News, events};
+use self::events::{Known, News, events, is_refused};
 pub use self::kept::{Form, Kept};
 use self::packed::Packer;
 use self::pulse::Pulse;
 pub use self::pulse::Timings;
+pub use self::refusals::Refusals;
+use self::refused::Refused;
 use self::store::{Arrival, Replacement, Store};
 pub use self::trimmed::ConfigMapMeta;
 use self::unreadable::UnreadableObjects;
@@ -129,6 +135,10 @@ struct SharedWatch<K: 'static> {
     pulses: RwLock<Vec<Pulse>>,
     /// Since when the list fails, of each watch of this kind that begins with one.
     unlisted: Mutex<BTreeMap<Option<String>, Instant>>,
+    /// Namespaces in which this kind may not be read.
+    refused: Mutex<BTreeMap<String, Refused>>,
+    /// The same of all kinds that are decided by together.
+    refusals: OnceLock<Refusals>,
     metrics: Metrics,
     label: WatchLabels,
 }
@@ -163,6 +173,8 @@ impl<K: Mirrored> Watch<K> {
             written_again_by: OnceLock::new(),
             pulses: RwLock::new(Vec::new()),
             unlisted: Mutex::default(),
+            refused: Mutex::default(),
+            refusals: OnceLock::new(),
             metrics: metrics.clone(),
             label,
         };
@@ -279,10 +291,11 @@ impl<K: Mirrored> Watch<K> {
     }
 
     /// How long nothing was heard of the API server, or no list could be read, at most: with several watches, of the
-    /// one of which that is true for the longest time.
+    /// one of which that is true for the longest time. That a namespace may not be read is something heard, but not
+    /// that none may be.
     pub fn silence(&self) -> Duration {
-        let pulses = self.shared.pulses.read();
-        pulses.iter().map(Pulse::silence).max().unwrap_or_default().max(self.unlisted_for())
+        let silence = self.shared.pulses.read().iter().map(Pulse::silence).max().unwrap_or_default();
+        silence.max(self.unlisted_for()).max(self.refused_everywhere_for())
     }
 
     /// How long no list could be read: what was heard meanwhile says nothing of the objects.
@@ -297,6 +310,8 @@ impl<K: Mirrored> Watch<K> {
             Some("not filled yet".to_owned())
         } else if self.unlisted_for() > timings.too_old_after {
             Some(format!("cannot be listed for {} s", self.unlisted_for().as_secs()))
+        } else if self.refused_everywhere_for() > timings.too_old_after {
+            Some(format!("may not be read in any namespace for {} s", self.refused_everywhere_for().as_secs()))
         } else if silence > timings.too_old_after {
             Some(format!("nothing heard for {} s", silence.as_secs()))
         } else {
@@ -340,7 +355,15 @@ impl<K: Mirrored> Watch<K> {
                 Some(namespace) => Api::namespaced(client, namespace),
                 None => Api::all(client),
             };
-            self.follow(*part, events(api, config.clone(), pulse.clone()), trim, &filled, parts.len())
+            let events = events(api, config.clone(), pulse.clone(), part.is_some());
+            let following = self.follow(*part, events, trim, &filled, parts.len());
+            let permitting = self.permit_when_watched(*part, pulse.begun());
+            async move {
+                tokio::select! {
+                    () = following => {}
+                    () = permitting => {}
+                }
+            }
         });
         tokio::select! {
             _ = future::join_all(watches) => {}
@@ -363,7 +386,8 @@ impl<K: Mirrored> Watch<K> {
         let mut known = Known::default();
         let mut listed = Vec::new();
         while let Some(event) = events.next().await {
-            let news = known.hear(&event);
+            let refused = namespace.filter(|_| event.as_ref().is_err_and(is_refused));
+            let news = if refused.is_some() { None } else { known.hear(&event) };
             if news == Some(News::WorksAgain) {
                 tracing::info!(kind = %self.shared.label.kind, "watch works again");
             }
@@ -380,12 +404,8 @@ impl<K: Mirrored> Watch<K> {
                         .lock()
                         .retain(namespace, listed.iter().filter_map(|listed| listed.as_ref().err()));
                     self.publish(|store| store.replace(namespace, listed), Departure::Vanished, None);
-                    if std::mem::take(&mut first) {
-                        filled.send_modify(|count| *count += 1);
-                        if *filled.borrow() == parts {
-                            self.shared.synced.send_replace(true);
-                        }
-                    }
+                    self.note_listed(namespace);
+                    self.fill(std::mem::take(&mut first), filled, parts);
                 }
                 Ok(Event::Apply(object)) => self.deliver(object, trim),
                 Ok(Event::Delete(object)) => {
@@ -399,6 +419,11 @@ impl<K: Mirrored> Watch<K> {
                     self.remove(&key);
                 }
                 Err(error) => {
+                    if let Some(namespace) = refused {
+                        self.note_refused(namespace, &error);
+                        self.fill(std::mem::take(&mut first), filled, parts);
+                        continue;
+                    }
                     self.shared.metrics.watch_errors.get_or_create(&self.shared.label).inc();
                     if matches!(error, watcher::Error::InitialListFailed(_)) {
                         self.shared.unlisted.lock().entry(namespace.map(str::to_owned)).or_insert_with(Instant::now);

@@ -16,6 +16,7 @@ use kube::client::Body;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch as latest;
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, service_fn};
 
@@ -79,7 +80,11 @@ struct EndedAtOnce;
 
 /// When something was heard last, and when the API server may be asked again. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
-pub(super) struct Pulse(Arc<Mutex<Heard>>);
+pub(super) struct Pulse {
+    heard: Arc<Mutex<Heard>>,
+    /// Another number whenever the answer to a watch has begun.
+    begun: latest::Sender<u64>,
+}
 
 #[derive(Debug)]
 struct Heard {
@@ -95,10 +100,17 @@ struct Heard {
 impl Pulse {
     pub(super) fn new() -> Self {
         let now = Instant::now();
-        Self(Arc::new(Mutex::new(Heard { last: now, again: now, silent: 0, lost: false })))
+        let heard = Arc::new(Mutex::new(Heard { last: now, again: now, silent: 0, lost: false }));
+        Self { heard, begun: latest::Sender::new(0) }
     }
 
-    fn beat(&self) {
+    /// Marked as changed whenever the answer to a watch has begun.
+    pub(super) fn begun(&self) -> latest::Receiver<u64> {
+        self.begun.subscribe()
+    }
+
+    /// The API server was heard.
+    pub(super) fn beat(&self) {
         self.lock().last = Instant::now();
     }
 
@@ -108,6 +120,8 @@ impl Pulse {
         if heard.silent < MAY_FALL_SILENT {
             heard.last = Instant::now();
         }
+        drop(heard);
+        self.begun.send_modify(|number| *number = number.wrapping_add(1));
     }
 
     /// A watch delivers something, or ends.
@@ -151,7 +165,7 @@ impl Pulse {
 
     fn lock(&self) -> MutexGuard<'_, Heard> {
         // Nothing under the lock can panic.
-        self.0.lock()
+        self.heard.lock()
     }
 
     /// A client whose answers are noted: the beginning of each, and every part of it.

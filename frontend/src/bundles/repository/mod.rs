@@ -83,6 +83,12 @@ pub trait Pods: Send + Sync + 'static {
     /// The job that has the pod with this address now.
     fn job_at(&self, address: IpAddr) -> Option<Arc<Job>>;
 
+    /// Why nothing is known of the pod with this address, if that may pass: its namespace may not be read (rule
+    /// call-33).
+    fn unread(&self, _: IpAddr) -> Option<String> {
+        None
+    }
+
     /// The names by which the pods with this address were made to ask, whatever their job says by now.
     fn names_at(&self, address: IpAddr) -> Vec<String>;
 
@@ -185,7 +191,10 @@ impl<P: Pods> BundleRepository<P> {
     /// What the job of a pod was submitted with, if the pod may ask for it by this name. Nothing else is kept of the
     /// job while the bundle is waited for: the job may change meanwhile, and so may the names.
     fn asked(&self, peer: IpAddr, name: &str) -> Result<Submitted, Missed> {
-        let job = self.job(peer).map_err(Missed::Refused)?;
+        let job = self.job(peer).map_err(|refusal| match self.pods.unread(peer) {
+            Some(why) => Missed::Until(Instant::now() + AGAIN, why),
+            None => Missed::Refused(refusal),
+        })?;
         let not_yet = || Missed::Until(Instant::now() + AGAIN, not_submitted(&job));
         let submitted = self.submitted(peer, &job).ok_or_else(not_yet)?;
         let Submitted { namespace, job, names, .. } = &submitted;

@@ -45,6 +45,7 @@ impl JobController {
     ) -> Self {
         let queue = Queue::new("job", BackOff::default(), Sharing::among(settings.workers, owner_of_job), metrics)
             .with_troubles(troubles_of(&cluster));
+        let queue = mirrors.refusals.hold_back(queue);
         let reconciler =
             JobReconciler::new(cluster, mirrors, bundles, fusion, known_launches, settings.clone(), metrics);
         wake(mirrors, &queue, &reconciler.looks);

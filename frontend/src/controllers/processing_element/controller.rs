@@ -55,6 +55,7 @@ impl PeController {
         let queue =
             Queue::new("processing_element", BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics)
                 .with_troubles(troubles);
+        let queue = mirrors.refusals.hold_back(queue);
         wake(mirrors, &queue, times);
         wake_those_who_waited(&reconciler.submissions, &queue);
         Self { reconciler, queue, workers: jobs.workers.into() }

@@ -30,7 +30,8 @@ use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceC
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{
-    GetRegionRequest, ListRegionsRequest, ListRegionsResponse, ResizeRequest, ResizeResponse, WatchRegionsRequest,
+    CancelRequest, GetRegionRequest, GetResizeRequest, ListRegionsRequest, ListRegionsResponse, ListResizesRequest,
+    ResizeName, ResizeRequest, ResizeResponse, WatchRegionsRequest, WatchResizeRequest,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -120,6 +121,10 @@ impl ClusterView for Watched {
 
     fn too_old(&self) -> Option<String> {
         self.mirrors.too_old()
+    }
+
+    fn unread(&self, namespace: &str) -> Option<String> {
+        self.mirrors.unread(namespace)
     }
 
     fn changes_of_namespace(&self, namespace: &str) -> watch::Receiver<u64> {
@@ -242,6 +247,40 @@ async fn nothing_is_read_for_a_refusal() {
         assert!(refused.get_error_details().retry_info().is_some(), "{expected}");
     }
     assert_eq!(reads.counts(), [0, 0, 0]);
+}
+
+/// What is seen of it may be less than there is, or nothing.
+#[tokio::test]
+async fn of_a_namespace_that_may_not_be_read_nothing_is_said_or_asked() {
+    let mirrors = LateMirrors::of(&server(1));
+    let service = service(&mirrors);
+    // Whatever kind it is.
+    mirrors.mirrors.pods.refuse("n");
+    let name = || Some(ResizeName { namespace: "n".into(), request: "flow-x".into(), ..ResizeName::default() });
+    let regions = ListRegionsRequest { namespace: "n".to_owned(), ..ListRegionsRequest::default() };
+    let resizes = ListResizesRequest { namespace: "n".to_owned(), ..ListResizesRequest::default() };
+    let of_regions = WatchRegionsRequest { namespace: "n".to_owned(), ..WatchRegionsRequest::default() };
+    let dry_run = ResizeRequest { dry_run: true, ..wanted("R0", 3) };
+    let statuses = [
+        service.resize(Request::new(wanted("R0", 3))).await.map(drop),
+        service.resize(Request::new(dry_run)).await.map(drop),
+        service.get_region(Request::new(region_of("n"))).await.map(drop),
+        service.list_regions(Request::new(regions)).await.map(drop),
+        service.list_resizes(Request::new(resizes)).await.map(drop),
+        service.watch_regions(Request::new(of_regions)).await.map(drop),
+        service.get_resize(Request::new(GetResizeRequest { name: name() })).await.map(drop),
+        service.cancel(Request::new(CancelRequest { name: name() })).await.map(drop),
+        service.watch_resize(Request::new(WatchResizeRequest { name: name() })).await.map(drop),
+    ];
+    for status in statuses {
+        let status = status.unwrap_err();
+        assert_eq!((status.code(), why(&status).as_str()), (Code::Unavailable, "NOT_CURRENT"), "{status:?}");
+        assert!(status.message().contains("namespace n: Pod"), "{status:?}");
+        assert!(status.get_error_details().retry_info().is_some(), "{status:?}");
+    }
+    mirrors.mirrors.pods.permit("n");
+    mirrors.mirrors.pods.refuse("m");
+    assert_eq!(service.get_region(Request::new(region_of("n"))).await.unwrap().into_inner().name, "R0");
 }
 
 #[tokio::test]

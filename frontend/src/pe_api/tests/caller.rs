@@ -1,7 +1,10 @@
 //! Who asks, what it may do, and what is looked at while the news of who asks are waited for.
 
 use super::objects::{by_properties, element, importing, job, jobs, leave_behind, region, subscribed};
-use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, TOOL, get, names, properties, property, registration, send};
+use super::{
+    Cluster, Exchange, NEIGHBOUR, PE, STRANGER, SUBSCRIPTIONS, TOOL, get, names, properties, property, registration,
+    send,
+};
 use crate::pe_api::PeApi;
 use crate::pe_api::caller::Caller;
 use crate::pe_api::refusal::Refusal;
@@ -54,6 +57,32 @@ async fn an_object_of_which_no_answer_can_be_made_is_not_said_to_take_too_long()
     let (key, _) = export.key();
     let changed = cluster.api.changes.export(&key, export.change(0, |_| panic!("of this test"))).await;
     assert_eq!(changed.unwrap_err().to_string(), "what becomes of it could not be decided");
+}
+
+/// What the mirrors have of it may be less than there is, or nothing.
+#[tokio::test(start_paused = true)]
+async fn of_a_namespace_that_may_not_be_read_nothing_is_said_or_written() {
+    let mut cluster = Cluster::with(by_properties);
+    cluster.expect(get(SUBSCRIPTIONS), 200, "").await;
+    let calls = cluster.connection.calls();
+    // Whatever kind it is.
+    cluster.mirrors.mirrors.host_pools.refuse("n");
+    let refused = "does not let this frontend read namespace n: HostPool";
+    cluster.expect(get(SUBSCRIPTIONS), 503, refused).await;
+    // Nobody knows whose address it is.
+    cluster.expect(Exchange { from: TOOL, ..get(SUBSCRIPTIONS) }, 503, refused).await;
+    let since = tokio::time::Instant::now();
+    cluster.expect(registration(1), 503, refused).await;
+    assert!(since.elapsed() >= Duration::from_millis(1_500), "the PE asks again");
+    assert_eq!(cluster.connection.calls(), calls);
+    cluster.mirrors.mirrors.host_pools.permit("n");
+    cluster.expect(get(SUBSCRIPTIONS), 200, "").await;
+    // Others hear nothing of it, but who names no namespace may be of that one.
+    cluster.mirrors.mirrors.host_pools.refuse("m");
+    cluster.expect(get(SUBSCRIPTIONS), 200, "").await;
+    let request = Request::get(SUBSCRIPTIONS).extension(ConnectInfo::<SocketAddr>("10.0.9.9:1".parse().unwrap()));
+    let response = cluster.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 503);
 }
 
 #[tokio::test(start_paused = true)]

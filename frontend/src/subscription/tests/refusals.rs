@@ -99,6 +99,31 @@ async fn nothing_is_said_or_written_by_mirrors_that_are_too_old() {
     assert_eq!(cluster.connection.calls(), 0);
 }
 
+#[tokio::test]
+async fn nothing_is_said_or_written_of_a_namespace_that_may_not_be_read() {
+    let cluster = Cluster::new();
+    // Whatever kind it is.
+    cluster.mirrors.mirrors.pods.refuse("n");
+    let (api, n, x) = (&cluster.api, || "n".to_owned(), || EXPORT.to_owned());
+    let statuses = [
+        api.get_export(Request::new(GetExportRequest { namespace: n(), name: x() })).await.map(drop),
+        api.get_import(Request::new(GetImportRequest { namespace: n(), name: x() })).await.map(drop),
+        api.list_exports(Request::new(ListExportsRequest { namespace: n(), ..Default::default() })).await.map(drop),
+        api.list_imports(Request::new(ListImportsRequest { namespace: n(), ..Default::default() })).await.map(drop),
+        api.update_export(Request::new(of_export(set(&[])))).await.map(drop),
+        api.update_import(Request::new(of_import(edit_streams(None, Some("x"))))).await.map(drop),
+    ];
+    for status in statuses {
+        let status = status.unwrap_err();
+        assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::Unavailable, "NOT_CURRENT"));
+        assert!(status.message().contains("namespace n: Pod"), "{status:?}");
+    }
+    assert_eq!(cluster.connection.calls(), 0);
+    cluster.mirrors.mirrors.pods.permit("n");
+    cluster.mirrors.mirrors.pods.refuse("m");
+    api.get_export(Request::new(GetExportRequest { namespace: n(), name: x() })).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_the_api_server_answers_has_a_reason() {
     // code and words of the API server -> code, reason, whether asking again may help

@@ -145,7 +145,7 @@ impl<C: Cluster> JobReconciler<C> {
             let half = workers.div_ceil(2);
             let not_urgent = workers - workers / 4;
             let sharing = Sharing { owner, per_namespace: half, not_urgent, not_urgent_per_namespace: half };
-            Queue::new(name, BackOff::default(), sharing, metrics)
+            mirrors.refusals.hold_back(Queue::new(name, BackOff::default(), sharing, metrics))
         };
         let downloads = queue("downloads", settings.download_workers);
         let long_work = queue("long_work", settings.long_workers);

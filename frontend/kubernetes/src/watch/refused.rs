@@ -1,0 +1,328 @@
+//! The part of a mirror that the API server does not let this process read (rule call-33).
+//!
+//! Only watches of single namespaces have such parts: of others they say nothing. What the mirror has of one stays. A
+//! part is whole again once it was listed, and a watch after that has begun: with the right to list alone, nothing
+//! would be heard of what changes.
+//!
+//! Knows: lists, watches, that one is refused. Must not know: what others do as long as one is.
+
+use super::{Mirrored, Refusals, Watch};
+use crate::error::with_causes;
+use crate::metrics::NamespaceLabels;
+use kube::runtime::watcher;
+use std::future::pending;
+use std::time::Duration;
+use tokio::sync::watch as latest;
+use tokio::time::Instant;
+
+/// A kind may not be read in a namespace.
+#[derive(Debug)]
+pub(super) struct Refused {
+    since: Instant,
+    /// It was listed since it was refused last.
+    is_listed: bool,
+}
+
+impl<K: Mirrored> Watch<K> {
+    /// The same mirror, which is decided by together with all others that say it here. Before it is filled.
+    #[must_use]
+    pub fn among(self, refusals: &Refusals) -> Self {
+        let _ = self.shared.refusals.set(refusals.clone());
+        self
+    }
+
+    /// Namespaces that may not be read, of all kinds that are decided by together.
+    pub fn refusals(&self) -> &Refusals {
+        self.shared.refusals.get_or_init(Refusals::default)
+    }
+
+    /// This kind may not be read in a namespace. Whether that is news.
+    pub fn refuse(&self, namespace: &str) -> bool {
+        let is_new = {
+            let mut refused = self.shared.refused.lock();
+            match refused.get_mut(namespace) {
+                Some(known) => {
+                    known.is_listed = false;
+                    false
+                }
+                None => {
+                    refused.insert(namespace.to_owned(), Refused { since: Instant::now(), is_listed: false });
+                    true
+                }
+            }
+        };
+        if is_new {
+            self.figure(namespace, 1);
+            self.refusals().begin(namespace, &self.shared.label.kind);
+        }
+        is_new
+    }
+
+    /// This kind may be read again, and the mirror has what there is. Whether it could not be before.
+    pub fn permit(&self, namespace: &str) -> bool {
+        let was_refused = self.shared.refused.lock().remove(namespace).is_some();
+        if was_refused {
+            self.figure(namespace, -1);
+            self.refusals().end(namespace, &self.shared.label.kind);
+        }
+        was_refused
+    }
+
+    /// Whether this kind may not be read in a namespace.
+    pub(super) fn is_refused(&self, namespace: &str) -> bool {
+        self.shared.refused.lock().contains_key(namespace)
+    }
+
+    fn figure(&self, namespace: &str, change: i64) {
+        let label = NamespaceLabels { namespace: namespace.to_owned() };
+        self.shared.metrics.refused_kinds.get_or_create(&label).inc_by(change);
+    }
+
+    /// The API server has refused to list, or to watch, this namespace.
+    pub(super) fn note_refused(&self, namespace: &str, error: &watcher::Error) {
+        // It was heard.
+        self.shared.unlisted.lock().remove(&Some(namespace.to_owned()));
+        let (kind, text) = (&self.shared.label.kind, with_causes(error));
+        if self.refuse(namespace) {
+            self.shared.metrics.watch_errors.get_or_create(&self.shared.label).inc();
+            tracing::warn!(%kind, namespace, error = text, "may not read a namespace: its jobs are not looked after");
+        } else {
+            tracing::debug!(%kind, namespace, error = text, "may not read a namespace: its jobs are not looked after");
+        }
+    }
+
+    /// A list of this namespace is in the mirror.
+    pub(super) fn note_listed(&self, namespace: Option<&str>) {
+        let mut refused = self.shared.refused.lock();
+        if let Some(refused) = namespace.and_then(|namespace| refused.get_mut(namespace)) {
+            refused.is_listed = true;
+        }
+    }
+
+    /// Permits a namespace when a watch of it has begun after its list, for ever.
+    pub(super) async fn permit_when_watched(&self, namespace: Option<&str>, mut begun: latest::Receiver<u64>) {
+        if let Some(namespace) = namespace {
+            while begun.changed().await.is_ok() {
+                let is_whole = self.shared.refused.lock().get(namespace).is_some_and(|refused| refused.is_listed);
+                if is_whole && self.permit(namespace) {
+                    tracing::info!(kind = %self.shared.label.kind, namespace, "may read a namespace again");
+                }
+            }
+        }
+        pending().await
+    }
+
+    /// The mirror is filled once each of its watches was listed or refused for the `first` time, unless all are
+    /// refused. `filled` counts these.
+    pub(super) fn fill(&self, first: bool, filled: &latest::Sender<usize>, parts: usize) {
+        if first {
+            filled.send_modify(|count| *count += 1);
+        }
+        if *filled.borrow() == parts && self.shared.refused.lock().len() < parts {
+            self.shared.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+        }
+    }
+
+    /// How long all namespaces may not be read; nothing, as long as one may be.
+    pub(super) fn refused_everywhere_for(&self) -> Duration {
+        let parts = self.shared.pulses.read().len();
+        let refused = self.shared.refused.lock();
+        let since = refused.values().map(|refused| refused.since).max().filter(|_| refused.len() == parts);
+        since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Key;
+    use crate::client::is_watch;
+    use crate::metrics::Metrics;
+    use crate::watch::{Departure, Scope, Timings, trimmed};
+    use axum::body::Body as AnyBody;
+    use futures::{StreamExt as _, stream};
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::Service;
+    use kube::Client;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+    use tokio::time::{sleep, timeout};
+    use tokio_util::sync::CancellationToken;
+    use tower::{BoxError, service_fn};
+
+    const FORBIDDEN: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,
+        "message":"services is forbidden: User \"u\" cannot list resource \"services\" in the namespace \"b\""}"#;
+    const OF_A_GATEWAY: &str = "<html>403 Forbidden</html>";
+
+    /// What an API server has in namespace b, and lets this process do there. In a it lets it do all.
+    #[derive(Clone, Copy)]
+    struct OfB {
+        may_list: bool,
+        may_watch: bool,
+        object: &'static str,
+        refusal: &'static str,
+    }
+
+    impl OfB {
+        fn with(may_list: bool, may_watch: bool, object: &'static str) -> Self {
+            Self { may_list, may_watch, object, refusal: FORBIDDEN }
+        }
+    }
+
+    fn server(of_b: &Arc<Mutex<OfB>>) -> Client {
+        let of_b = Arc::clone(of_b);
+        let server = service_fn(move |request: Request<Body>| {
+            let OfB { may_list, may_watch, object, refusal } = *of_b.lock();
+            let (is_of_a, is_watch) = (request.uri().path().contains("/namespaces/a/"), is_watch(&request));
+            let may = is_of_a || if is_watch { may_watch } else { may_list };
+            async move {
+                if !may {
+                    let refused = Response::builder().status(403).body(AnyBody::from(refusal)).unwrap();
+                    return Ok::<_, BoxError>(refused);
+                }
+                let (namespace, name) = if is_of_a { ("a", "x") } else { ("b", object) };
+                let metadata = format!(r#"{{"namespace":"{namespace}","name":"{name}","resourceVersion":"1"}}"#);
+                let body = if is_watch {
+                    // It ends as it was asked to.
+                    let end = stream::once(sleep(Duration::from_secs(30)));
+                    AnyBody::from_stream(end.filter_map(async |()| None::<Result<String, BoxError>>))
+                } else {
+                    AnyBody::from(format!(
+                        r#"{{"apiVersion":"v1","kind":"ServiceList","metadata":{{"resourceVersion":"1"}},
+                            "items":[{{"metadata":{metadata}}}]}}"#
+                    ))
+                };
+                Ok(Response::new(body))
+            }
+        });
+        Client::new(server, "n")
+    }
+
+    fn scope(namespaces: &[&str]) -> Scope {
+        Scope::Namespaces(namespaces.iter().map(|namespace| (*namespace).to_owned()).collect())
+    }
+
+    /// Whether it is filled, what is wrong with it, namespaces that may not be read, keys.
+    fn seen(watch: &Watch<Service>) -> (bool, Option<String>, String, String) {
+        let keys: Vec<_> = watch.keys().iter().map(Key::to_string).collect();
+        (watch.is_synced(), watch.health(Timings::default()).1, watch.refusals().namespaces().join(" "), keys.join(" "))
+    }
+
+    /// Fills the mirror while `looks` goes on.
+    async fn beside(watch: &Watch<Service>, client: &Client, scope: &Scope, looks: impl Future<Output = ()>) {
+        let (client, scope, stop) = (client.clone(), scope.clone(), CancellationToken::new());
+        tokio::select! {
+            () = looks => {}
+            () = watch.run(client, scope, None, trimmed::service, Timings::default(), stop) => panic!("it has ended"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_may_not_be_read_keeps_no_other_one_from_being_read() {
+        let of_b = Arc::new(Mutex::new(OfB::with(false, false, "y")));
+        let (client, scope, metrics) = (server(&of_b), scope(&["a", "b"]), Metrics::new("test"));
+        let watch: Watch<Service> = Watch::new(&metrics, &[]);
+        let departed = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&departed);
+        watch.subscribe_to_departures(move |service: &Service, departure| {
+            log.lock().push((Key::of(service).to_string(), departure));
+        });
+        // Seconds, whether b may be read meanwhile, what is there -> whether it is refused then, what is shown.
+        let table = [
+            (1, false, "y", "b", "a/x"),
+            (120, false, "y", "b", "a/x"),
+            (5, true, "y", "", "a/x b/y"),
+            // The watch that has begun before is ended after half a minute.
+            (40, false, "z", "b", "a/x b/y"),
+            (120, false, "z", "b", "a/x b/y"),
+            (5, true, "z", "", "a/x b/z"),
+        ];
+        let looks = async {
+            for (seconds, may_read, object, refused, shown) in table {
+                *of_b.lock() = OfB::with(may_read, may_read, object);
+                sleep(Duration::from_secs(seconds)).await;
+                let row = format!("{seconds} {may_read} {object}");
+                assert_eq!(seen(&watch), (true, None, refused.to_owned(), shown.to_owned()), "{row}");
+                assert!(watch.silence() < Duration::from_secs(40), "{row}");
+                // Whoever begins to lead waits for nobody.
+                timeout(Duration::from_secs(1), watch.catch_up(&client, &scope)).await.unwrap().unwrap();
+            }
+        };
+        beside(&watch, &client, &scope, looks).await;
+        assert_eq!(*departed.lock(), [("b/y".to_owned(), Departure::Vanished)]);
+        // It was told twice, and is over.
+        assert_eq!(metrics.watch_errors.get_or_create(&watch.shared.label).get(), 2);
+        let text = metrics.text().unwrap();
+        assert!(text.contains("\ntest_refused_kinds{namespace=\"b\"} 0\n"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_right_to_list_or_to_watch_alone_is_none() {
+        // may list, may watch -> what is shown
+        for (may_list, may_watch, shown) in [(true, false, "a/x b/y"), (false, true, "a/x")] {
+            let of_b = Arc::new(Mutex::new(OfB::with(may_list, may_watch, "y")));
+            let (client, scope, metrics) = (server(&of_b), scope(&["a", "b"]), Metrics::new("test"));
+            let watch: Watch<Service> = Watch::new(&metrics, &[]);
+            let looks = async {
+                for _ in 0..100 {
+                    sleep(Duration::from_secs(1)).await;
+                    assert_eq!(seen(&watch), (true, None, "b".to_owned(), shown.to_owned()), "{may_list} {may_watch}");
+                }
+            };
+            beside(&watch, &client, &scope, looks).await;
+            assert_eq!(metrics.watch_errors.get_or_create(&watch.shared.label).get(), 1, "{may_list} {may_watch}");
+        }
+        // Nobody keeps a leader from beginning by leaving it the right to watch alone.
+        let of_b = Arc::new(Mutex::new(OfB::with(true, true, "y")));
+        let (client, scope) = (server(&of_b), scope(&["a", "b"]));
+        let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &[]);
+        let looks = async {
+            sleep(Duration::from_secs(5)).await;
+            of_b.lock().may_list = false;
+            let begun = Instant::now();
+            watch.catch_up(&client, &scope).await.unwrap();
+            assert!((60..=62).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+            assert_eq!(seen(&watch), (true, None, String::new(), "a/x b/y".to_owned()));
+        };
+        beside(&watch, &client, &scope, looks).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_nothing_may_be_read_and_where_it_is_not_the_api_server_who_says_so_nobody_is_ready() {
+        let of_a_gateway = OfB { refusal: OF_A_GATEWAY, ..OfB::with(false, false, "y") };
+        let forbidden = OfB::with(false, false, "y");
+        // the scope, what it meets -> namespaces that may not be read
+        let table =
+            [(Scope::All, forbidden, ""), (scope(&["b"]), forbidden, "b"), (scope(&["a", "b"]), of_a_gateway, "")];
+        for (scope, of_b, refused) in table {
+            let client = server(&Arc::new(Mutex::new(of_b)));
+            let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &[]);
+            let looks = async {
+                sleep(Duration::from_secs(120)).await;
+                let (is_synced, problem, refusals, _) = seen(&watch);
+                let expected = (false, Some("not filled yet".to_owned()), refused.to_owned());
+                assert_eq!((is_synced, problem, refusals), expected, "{scope:?}");
+                assert!(watch.silence() > Duration::from_secs(50), "{scope:?}");
+            };
+            beside(&watch, &client, &scope, looks).await;
+        }
+        // The only one may not be read any more.
+        let of_b = Arc::new(Mutex::new(OfB::with(true, true, "y")));
+        let (client, scope) = (server(&of_b), scope(&["b"]));
+        let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &[]);
+        let looks = async {
+            sleep(Duration::from_secs(5)).await;
+            *of_b.lock() = OfB::with(false, false, "y");
+            sleep(Duration::from_secs(50)).await;
+            assert_eq!(seen(&watch), (true, None, "b".to_owned(), "b/y".to_owned()));
+            sleep(Duration::from_secs(50)).await;
+            let problem = seen(&watch).1.unwrap();
+            assert!(problem.starts_with("may not be read in any namespace for "), "{problem}");
+            *of_b.lock() = OfB::with(true, true, "y");
+            sleep(Duration::from_secs(5)).await;
+            assert_eq!(seen(&watch), (true, None, String::new(), "b/y".to_owned()));
+        };
+        beside(&watch, &client, &scope, looks).await;
+    }
+}
