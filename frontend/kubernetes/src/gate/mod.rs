@@ -93,8 +93,8 @@ impl Priority {
         PRIORITY.scope(self.min(Self::around().unwrap_or(self)), work).await
     }
 
-    /// The priority of the work that is going on.
-    fn around() -> Option<Self> {
+    /// The priority of the work that is going on, if it was given one.
+    pub fn around() -> Option<Self> {
         PRIORITY.try_with(|priority| *priority).ok()
     }
 

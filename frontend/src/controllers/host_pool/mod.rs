@@ -2,7 +2,7 @@
 //!
 //! The job controller creates host pools from the plan, and pods are placed by them. A pool whose size cannot be
 //! enforced gets a warning in its status (rule placement-5). One that has nothing to say is not in a hurry in a crowd
-//! (rule call-25).
+//! (rule call-25), and nobody waits for what a pool says (rule call-22).
 //!
 //! Knows: host pools. Must not know: jobs, pods.
 
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{HostPool, HostPoolStatus, condition};
 use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::gate::Priority;
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
@@ -88,7 +89,7 @@ impl<C: Cluster> reconciler::Reconciler for HostPoolReconciler<C> {
         let mut written = (*pool).clone();
         written.status = Some(status);
         let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
-        writer.replace_status_if_unchanged(&written).await?;
+        Priority::Telling.of(writer.replace_status_if_unchanged(&written)).await?;
         Ok(Next::Rest(Outcome::Done))
     }
 }

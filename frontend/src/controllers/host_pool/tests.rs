@@ -3,8 +3,10 @@
 use super::*;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
+use futures::FutureExt as _;
 use futures::executor::block_on;
 use kube::api::DeleteParams;
+use parking_lot::Mutex;
 use streams_api::HostPoolSpec;
 use streams_kubernetes_fake::{Fault, Server};
 
@@ -90,6 +92,22 @@ fn in_a_crowd_a_pool_without_a_warning_says_nothing_for_a_while() {
         let status = server.get::<HostPool>(&key).unwrap().status;
         assert!(status.is_none_or(|status| status.conditions.is_empty()), "{case}");
     }
+}
+
+#[test]
+fn what_a_pool_says_goes_after_all_other_calls() {
+    let server = Server::new();
+    server.create(&pool(Some(2), &[]));
+    let connection = server.connect();
+    let priorities = Arc::<Mutex<Vec<Option<Priority>>>>::default();
+    let noted = Arc::clone(&priorities);
+    connection.meanwhile(move |_| {
+        noted.lock().push(Priority::around());
+        std::future::ready(()).boxed()
+    });
+    let reconciler = HostPoolReconciler { cluster: connection, mirrors: LateMirrors::of(&server).mirrors };
+    block_on(reconcile(&reconciler, &Key::new("n", "flow-0"))).unwrap();
+    assert_eq!(*priorities.lock(), [Some(Priority::Telling)]);
 }
 
 #[test]
