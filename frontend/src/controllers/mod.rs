@@ -20,6 +20,7 @@
 //! | [`resizing`] | whether somebody waits for a job |
 //! | [`restorations`] | how often an object was restored that somebody else changes, and when it may be again |
 //! | [`resync`] | looks at every object again from time to time |
+//! | [`submissions`] | jobs that are being submitted, and PEs that let them go first |
 //! | [`traces`] | what work shows in the trace of a request |
 //! | [`start_hash`] | how a change by somebody else shows, of what pods are replaced for |
 //! | [`placement_hash`] | whether a pod runs where it must |
@@ -56,6 +57,7 @@ mod resync;
 pub(crate) mod routes;
 pub(crate) mod standing;
 pub(crate) mod start_hash;
+pub(crate) mod submissions;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod times;

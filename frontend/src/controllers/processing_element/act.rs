@@ -153,15 +153,21 @@ impl<C: Cluster> PeReconciler<C> {
             return Ok(Next::Observe);
         }
         if let Some(pe) = answers.pe.as_ref().filter(|_| decision.lets_others_go_first)
-            && !(self.submissions.wait(key, &pe.spec.job_name) && self.may_let_others_go_first(pe, observed.now))
+            && !self.goes_on_waiting(key, pe, observed.now)
         {
-            // They have gone meanwhile, or somebody waits for the PE; of what comes from now on, it is told.
             return Ok(Next::Observe);
         }
         if observed.wanted.made_again && decision.status.launch_count > 0 {
             Priority::Telling.of(self.forget_made_again(key, answers)).await;
         }
         Ok(Next::Rest(later(decision, self.cluster.now())))
+    }
+
+    /// The PE lets others go first. Returns whether it still has to, now that it is told of what becomes of them: they
+    /// may have gone meanwhile, or somebody waits for the PE.
+    fn goes_on_waiting(&self, key: &Key, pe: &ProcessingElement, now: Timestamp) -> bool {
+        self.submissions.wait(key, &pe.spec.job_name)
+            && self.others_go_first_until(pe, self.cluster.was_crowded(&key.namespace), now).is_some()
     }
 
     /// Takes back that the PE was made again: its launch count says from now on how far it has come (rule pe-6). It

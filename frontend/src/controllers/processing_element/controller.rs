@@ -7,11 +7,11 @@ use super::last_seen::LastSeen;
 use super::observe::redis_configuration;
 use super::pod_status;
 use super::reconciler::PeReconciler;
-use super::submissions::{Submissions, Woken};
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::remembered::Remembered;
 use crate::controllers::resizing::RollOutTimes;
+use crate::controllers::submissions::{RUNNING_WITHIN, Submissions, Woken};
 use crate::mirrors::{ByOwner as _, Mirrors, job_of, pe_of};
 use crate::owner::owner_of_child;
 use crate::settings::{JobSettings, PodSettings};
@@ -121,6 +121,7 @@ fn wake_those_who_waited(submissions: &Submissions, queue: &Queue<Key>) {
     let queue = queue.clone();
     submissions.wake_by(move |pe, why| match why {
         Woken::ByOthers => queue.add_patient(pe),
+        Woken::ByCommits => queue.add_patient_later(pe, RUNNING_WITHIN),
         Woken::ByItsJob => queue.add_urgent(pe),
     });
 }
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn pes_that_have_let_others_go_first_are_looked_at_when_these_are_committed_or_their_own_job_is_resized() {
+    fn pes_that_have_let_others_go_first_are_looked_at_when_the_pods_of_these_run_or_their_own_job_is_resized() {
         let server = Server::new();
         for (name, generation) in [("a", Some(0)), ("b", None)] {
             let mut job = Job::new(name, JobSpec::of(BundleReference::default()));
@@ -314,7 +315,7 @@ mod tests {
             server.create(&job);
         }
         let mut mirrors = LateMirrors::of(&server);
-        let submissions = Submissions::of(&mirrors.mirrors.jobs);
+        let submissions = Submissions::of(&mirrors.mirrors.jobs, &mirrors.mirrors.pods);
         let queue = Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
         wake_those_who_waited(&submissions, &queue);
         let [own, other] = ["a", "b"].map(|job| Key::new("n", job));
@@ -328,8 +329,22 @@ mod tests {
         });
         mirrors.deliver_all();
         assert_eq!(taken(&queue), ["a-0", "y-0"], "somebody waits for it");
+        let started_at = Some(MicroTime(server.now()));
+        server.edit(&other, |job: &mut Job| {
+            let status = job.status.get_or_insert_default();
+            let rollout = Rollout { added: 1, started_at, ..Rollout::default() };
+            (status.generation, status.rollout) = (Some(0), Some(rollout));
+        });
+        mirrors.deliver_all();
+        assert_eq!((taken(&queue), queue.remembered()), (Vec::new(), 1), "it is looked at later");
         queue.add_patient(Key::new("n", "y-0"));
-        server.edit(&other, |job: &mut Job| job.status.get_or_insert_default().generation = Some(0));
+        let mut pod = pod_of("b-0");
+        pod.metadata.labels = Some(names::pe_labels("b", 0));
+        server.create(&pod);
+        mirrors.deliver_all();
+        assert_eq!(taken(&queue), ["y-0"], "its pod does not run yet");
+        queue.add_patient(Key::new("n", "y-0"));
+        become_of(&server, "b-0", "Running");
         mirrors.deliver_all();
         assert_eq!(taken(&queue), ["y-0", "x-0"]);
     }

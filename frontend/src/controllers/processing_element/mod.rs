@@ -22,7 +22,6 @@
 //! | `last_seen` | how pods were seen last, kept by every replica; safe to lose |
 //! | `memory` | what the controller remembers of its own calls; safe to lose |
 //! | `unclaimed` | how pods ended whose PEs are not known; bounded for each namespace |
-//! | `submissions` | jobs whose pods go before what PEs say, and PEs that wait for them |
 //! | `controller` | wakes the reconciler and runs the workers |
 //! | `counters` | metrics |
 //!
@@ -45,7 +44,6 @@ pub(crate) mod pod;
 pub(crate) mod pod_status;
 pub(crate) mod reconciler;
 mod restoration;
-mod submissions;
 #[cfg(test)]
 mod tests;
 mod unclaimed;

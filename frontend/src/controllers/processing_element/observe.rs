@@ -9,6 +9,7 @@ use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::job;
 use crate::controllers::start_hash::{Starts as _, is_written_by_others};
+use crate::controllers::submissions::CROWD;
 use crate::controllers::times::{Clocks, whole_seconds};
 use crate::controllers::user_requests::remembered;
 use crate::mirrors::ByOwner as _;
@@ -24,8 +25,6 @@ use streams_kubernetes::{Error, Key};
 
 /// How long a PE that gets another pod waits for its newest text (rule pe-23).
 const RENEWED_WITHIN: SignedDuration = SignedDuration::from_secs(5);
-/// The PEs that a generation adds are a crowd of their own if they are so many (rule pe-20).
-const CROWD: u32 = 64;
 
 impl<C: Cluster> PeReconciler<C> {
     /// The observation of a PE. `None` if the PE is not known.
@@ -73,7 +72,7 @@ impl<C: Cluster> PeReconciler<C> {
             renewed_by: None,
             min_ready: self.min_ready(pe),
             may_wait_long: is_crowd || (is_unsaid && self.is_one_of_many(pe)),
-            lets_others_go_first: is_crowd && is_unsaid && self.may_let_others_go_first(pe, now),
+            others_go_first_until: if is_unsaid { self.others_go_first_until(pe, is_crowd, now) } else { None },
             unrestored_until: told.not_before,
             contention: told.contention,
             status,
@@ -97,14 +96,22 @@ impl<C: Cluster> PeReconciler<C> {
         self.mirrors.processing_elements.of_job(&job).all(|other| other.spec.id >= pe.spec.id)
     }
 
-    /// Whether other jobs of the namespace are yet to be committed for the first time, and nobody waits for the PE: a
-    /// consistent region does, and whoever has its job resized.
-    pub(super) fn may_let_others_go_first(&self, pe: &ProcessingElement, now: Timestamp) -> bool {
-        let key = Key::of(pe);
-        let job = self.mirrors.jobs.get(&key.sibling(&pe.spec.job_name));
-        pe.spec.consistent_regions.is_empty()
-            && self.submissions.are_there(&key.namespace, now)
-            && !job.is_some_and(|job| self.times.are_pes_waited_for(&job, now))
+    /// Until when pods of others go before what this PE says of its first one, at most (rule pe-20): in a crowd those
+    /// of jobs of the namespace that are being submitted, and those of its own job if they are a crowd themselves.
+    /// `None` if there are none, or if somebody waits for the PE: a consistent region does, and whoever has its job
+    /// resized.
+    pub(super) fn others_go_first_until(
+        &self,
+        pe: &ProcessingElement,
+        is_crowd: bool,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let (key, job) = (Key::of(pe), &pe.spec.job_name);
+        let of_namespace = if is_crowd { self.submissions.until(&key.namespace, now) } else { None };
+        let until = of_namespace.max(self.submissions.own_until(&key.namespace, job, now))?;
+        let job = self.mirrors.jobs.get(&key.sibling(job));
+        let is_waited_for = job.is_some_and(|job| self.times.are_pes_waited_for(&job, now));
+        (pe.spec.consistent_regions.is_empty() && !is_waited_for).then_some(until)
     }
 
     /// Whether the job is about to get, or is getting, so many PEs that they wait for each other.

@@ -37,9 +37,9 @@ pub(crate) struct PeObservation {
     /// What is not said at once may wait for longer: there are about as many calls as can be made, or more, or were a
     /// moment ago (rule call-25); or the PE is one of many that its job gets.
     pub(crate) may_wait_long: bool,
-    /// There is a crowd, and other jobs are yet to be committed for the first time, before which this PE does not say
-    /// that its first pod runs.
-    pub(crate) lets_others_go_first: bool,
+    /// Until then, at most, pods of others go before this PE, so that it does not say that its first pod runs: in a
+    /// crowd those of jobs of its namespace that are being submitted, and those of its own job if it is one of many.
+    pub(crate) others_go_first_until: Option<Timestamp>,
     /// Metadata of the pod is not restored before this time, because it was restored too often (rule call-19).
     pub(crate) unrestored_until: Option<Timestamp>,
     /// Somebody else changes metadata of the pod as often as it is restored.

@@ -15,12 +15,12 @@ use super::decide::{PeDecision, decide};
 use super::last_seen::LastSeen;
 use super::memory::{DeletedPods, OwnWrites, ToldRefusals};
 use super::observed::PeObservation;
-use super::submissions::Submissions;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::remembered::Remembered;
 use crate::controllers::resizing::RollOutTimes;
 use crate::controllers::restorations::Restorations;
+use crate::controllers::submissions::Submissions;
 use crate::mirrors::Mirrors;
 use crate::owner::owner_of_child;
 use crate::settings::PodSettings;
@@ -124,7 +124,7 @@ impl<C: Cluster> PeReconciler<C> {
             unforgotten: ToldRefusals::of(&mirrors.processing_elements),
             restorations,
             known_launches,
-            submissions: Submissions::of(&mirrors.jobs),
+            submissions: Submissions::of(&mirrors.jobs, &mirrors.pods),
         }
     }
 

@@ -61,11 +61,13 @@ pub(crate) use self::launches::{LaunchReason, needs_another_pod};
 const UNSAID: Duration = Duration::from_secs(10);
 /// The same in a crowd.
 const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(30);
-/// How long after its creation a PE says nothing of its first pod in a crowd, which is on its way, or runs while other
-/// jobs are yet to be committed. Longer than a pod takes there as a rule: else it costs two writes.
+/// How long after the creation of its first pod a PE says nothing of it in a crowd, while it is on its way. Longer than
+/// a pod takes there as a rule: else it costs two writes.
 const FIRST_UNSAID_IN_A_CROWD: Duration = Duration::from_secs(60);
 /// How far the clocks of the API server and of the frontend may be apart.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
+/// The same while it runs, and others go first: a crowd takes so long.
+const FIRST_UNSAID_THOUGH_IT_RUNS: Duration = Duration::from_secs(120);
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +84,7 @@ pub(crate) struct PeDecision {
     pub(crate) wake_at: Option<Timestamp>,
     /// That look is only for telling what was not told yet: others go first.
     pub(crate) wakes_to_tell: bool,
-    /// That look comes earlier once other jobs are committed, or will not be, or somebody waits for the PE.
+    /// That look comes earlier once the pods of others run, or none are to come, or somebody waits for the PE.
     pub(crate) lets_others_go_first: bool,
     /// What people should hear of once the status is written (rule pe-17).
     pub(crate) notices: Vec<Notice>,
@@ -346,33 +348,39 @@ impl<'a> DecisionBuilder<'a> {
         Some(PeAction::Record(PeStatusChange::Adopted))
     }
 
-    /// Until when nothing is said of the first pod (rule pe-20): it is about to run, and that says more; or it runs,
-    /// and others go first. `None` if there is no crowd, or anything but the usual is to be done or told.
+    /// When to look again at the first pod, of which nothing is said (rule pe-20): it is about to run, and that says
+    /// more; or it runs, and others go first. `None` if there is no crowd, or anything but the usual is to be done or
+    /// told.
     fn first_is_unsaid_until(&self, pod: &ObservedPod) -> Option<Timestamp> {
         let observed = self.observed;
-        let is_on_its_way = pod.stage == Stage::Pending(Explanation::default());
-        let runs = matches!(pod.stage, Stage::Running(_)) && observed.status.bundle_unavailable.is_none();
-        let is_usual = (is_on_its_way || (runs && observed.lets_others_go_first))
-            && !pod.is_deleting()
+        let said_by = match &pod.stage {
+            Stage::Pending(why) if *why == Explanation::default() => after(pod.created_at?, FIRST_UNSAID_IN_A_CROWD),
+            Stage::Running(_) if observed.status.bundle_unavailable.is_none() => {
+                after(pod.created_at?, FIRST_UNSAID_THOUGH_IT_RUNS).min(observed.others_go_first_until?)
+            }
+            _ => return None,
+        };
+        let is_usual = !pod.is_deleting()
             && !observed.first_was_deleted
             && obstacle(observed).is_none()
             && observed.refusal.is_none()
             && observed.wanted.restart_requested.is_none()
             && pod.runtime_id.as_ref() == Some(&observed.wanted.runtime_id)
             && observed.template.as_ref().is_ok_and(|template| pod.template_hash.as_ref() == Some(&template.hash));
-        self.until_said(pod.created_at?, FIRST_UNSAID_IN_A_CROWD).filter(|_| observed.may_wait_long && is_usual)
+        self.until_said(pod.created_at?, said_by).filter(|_| observed.may_wait_long && is_usual)
     }
 
     /// When to look again at what is not said yet, as it began only at `since`; the crowd may be gone by then. `None`
     /// if it is said now.
     fn unsaid_until(&self, since: Timestamp) -> Option<Timestamp> {
-        self.until_said(since, if self.observed.may_wait_long { UNSAID_IN_A_CROWD } else { UNSAID })
+        let within = if self.observed.may_wait_long { UNSAID_IN_A_CROWD } else { UNSAID };
+        self.until_said(since, after(since, within))
     }
 
-    /// When to look again at what began at `since`, as the API server says, and is said within this time. `None` if it
-    /// is said now. How long ago something began that lies in the future is not known.
-    fn until_said(&self, since: Timestamp, within: Duration) -> Option<Timestamp> {
-        let (now, said_by) = (self.observed.now, after(since, within));
+    /// When to look again at what began at `since`, as the API server says, and is said by then at the latest. `None`
+    /// if that is now. How long ago something began that lies in the future is not known.
+    fn until_said(&self, since: Timestamp, said_by: Timestamp) -> Option<Timestamp> {
+        let now = self.observed.now;
         let waits = since <= after(now, CLOCKS_DIFFER) && now < said_by;
         waits.then(|| said_by.min(after(now, UNSAID)))
     }

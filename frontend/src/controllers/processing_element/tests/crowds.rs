@@ -50,6 +50,17 @@ fn silent() -> PeSimulation {
     simulation
 }
 
+/// A PE whose first pod runs, without a crowd; its job has so many PEs.
+fn silent_among(pes: u32) -> PeSimulation {
+    let mut simulation = PeSimulation::new();
+    simulation.edit_job(|status| status.rollout.get_or_insert_default().added = pes);
+    simulation.reconcile();
+    simulation.happen(ClusterEvent::Run);
+    simulation.deliver_all();
+    simulation.reconcile();
+    simulation
+}
+
 /// The job has a proposal.
 fn propose(status: &mut JobStatus) {
     status.proposal = Some(ProposedPlan::default());
@@ -63,14 +74,47 @@ fn roll_out(status: &mut JobStatus) {
 }
 
 #[test]
-fn that_the_first_pod_runs_is_said_when_others_have_theirs_or_after_a_minute() {
+fn that_the_first_pod_runs_is_said_when_those_of_others_do_or_after_two_minutes() {
     type Change = fn(&mut PeSimulation);
-    let table: [(&str, Change, bool); 9] = [
+    let table: [(&str, Change, bool); 14] = [
         ("nothing", |_| {}, false),
-        ("the other job is committed", |simulation| simulation.submit_another(false), true),
+        ("the other job has no PEs", |simulation| simulation.submit_another(false), true),
+        ("the other job is committed", |simulation| simulation.launch_another(2), false),
+        (
+            "one of its pods runs",
+            |simulation| {
+                simulation.launch_another(2);
+                simulation.run_another(0);
+            },
+            false,
+        ),
+        (
+            "all of its pods run",
+            |simulation| {
+                simulation.launch_another(2);
+                [0, 1].into_iter().for_each(|pe| simulation.run_another(pe));
+            },
+            true,
+        ),
+        (
+            "one of its pods is not placed for a moment",
+            |simulation| {
+                simulation.launch_another(2);
+                simulation.wait(9);
+            },
+            false,
+        ),
+        (
+            "one of its pods is not placed",
+            |simulation| {
+                simulation.launch_another(2);
+                simulation.wait(10);
+            },
+            true,
+        ),
         ("there is no crowd any more", |simulation| simulation.crowd(false), true),
-        ("less than a minute", |simulation| simulation.wait(50), false),
-        ("a minute", |simulation| simulation.wait(61), true),
+        ("less than two minutes", |simulation| simulation.wait(110), false),
+        ("two minutes", |simulation| simulation.wait(121), true),
         ("its own job is not resized", |simulation| simulation.edit_job(|_| {}), false),
         ("its own job is to be resized", |simulation| simulation.edit_job(propose), true),
         ("its own job is being resized", |simulation| simulation.edit_job(roll_out), true),
@@ -97,10 +141,38 @@ fn that_the_first_pod_runs_is_said_when_others_have_theirs_or_after_a_minute() {
 }
 
 #[test]
+fn pes_of_a_job_that_are_a_crowd_of_their_own_let_each_other_go_first() {
+    // PEs that the job gets, seconds since the commit -> that its first pod runs is said
+    let table = [(63, 0, true), (64, 0, false), (64, 11, false), (64, 12, true), (1_000, 29, false), (1_000, 30, true)];
+    for (pes, seconds, is_said) in table {
+        let mut simulation = silent_among(pes);
+        simulation.wait(seconds);
+        simulation.reconcile();
+        let expected = if is_said { (1, 0, Some(PePhase::Running)) } else { (0, 0, None) };
+        assert_eq!(launches(&simulation), expected, "{pes} {seconds}");
+        settle(&mut simulation);
+        assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Running)), "{pes} {seconds}");
+    }
+    // One that fails does not wait.
+    let mut simulation = silent_among(64);
+    simulation.happen(ClusterEvent::End { code: 1 });
+    simulation.deliver_all();
+    simulation.reconcile();
+    assert_ne!(launches(&simulation).0, 0);
+    // Nor does anybody once all of their pods run.
+    let mut simulation = silent_among(64);
+    for pe in 100..163 {
+        simulation.run_beside(pe);
+    }
+    simulation.reconcile();
+    assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Running)));
+}
+
+#[test]
 fn a_pe_that_lets_others_go_first_looks_every_10_s_whether_it_still_has_to() {
     let mut simulation = silent();
     let is_soon = |delay: Duration| delay > Duration::ZERO && delay <= Duration::from_secs(10);
-    for look in 0..6 {
+    for look in 0..12 {
         let outcome = simulation.reconcile();
         assert!(matches!(outcome, Some(Outcome::Patiently(delay)) if is_soon(delay)), "{look}: {outcome:?}");
         assert_eq!(launches(&simulation), (0, 0, None), "{look}");

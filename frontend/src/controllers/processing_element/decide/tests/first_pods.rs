@@ -73,11 +73,13 @@ fn in_a_crowd_a_first_pod_that_runs_is_recorded_when_others_have_theirs() {
         now: at(3),
         pods: vec![pod],
         may_wait_long: true,
-        lets_others_go_first: true,
+        others_go_first_until: Some(at(600)),
         ..new()
     };
-    for (second, again) in [(3, 13), (29, 39), (55, 60)] {
-        let decision = decide(&PeObservation { now: at(second), ..of(pod(1)) });
+    // second, until when others go first -> when it is looked at again
+    for (second, until, again) in [(3, 600, 13), (29, 600, 39), (75, 600, 85), (115, 600, 120), (29, 33, 33)] {
+        let others_go_first_until = Some(at(until));
+        let decision = decide(&PeObservation { now: at(second), others_go_first_until, ..of(pod(1)) });
         let expected = (PeAction::Describe, new().status, Some(at(again)), true);
         assert!(decision.wakes_to_tell, "{second}");
         let PeDecision { action, status, wake_at, lets_others_go_first, .. } = decision;
@@ -88,8 +90,8 @@ fn in_a_crowd_a_first_pod_that_runs_is_recorded_when_others_have_theirs() {
 
     type Edit = fn(&mut PeObservation);
     let table: [(&str, Edit); 9] = [
-        ("nobody else", |observed| observed.lets_others_go_first = false),
-        ("late", |observed| observed.now = at(60)),
+        ("nobody else", |observed| observed.others_go_first_until = None),
+        ("late", |observed| observed.now = at(120)),
         ("ended", |observed| observed.pods = vec![failed(1)]),
         ("is going", |observed| observed.pods.iter_mut().for_each(|pod| pod.gone_by = Some(at(40)))),
         ("is gone", |observed| observed.first_was_deleted = true),

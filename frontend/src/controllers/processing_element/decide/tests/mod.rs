@@ -109,7 +109,7 @@ fn running() -> PeObservation {
         renewed_by: None,
         min_ready: Duration::ZERO,
         may_wait_long: false,
-        lets_others_go_first: false,
+        others_go_first_until: None,
         unrestored_until: None,
         contention: None,
     };

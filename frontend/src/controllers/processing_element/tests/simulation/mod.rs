@@ -23,7 +23,7 @@ use crate::mirrors::Mirrors;
 use crate::settings::{JobSettings, PodSettings};
 use futures::FutureExt;
 use futures::executor::block_on;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt as _;
 use kube::core::{ObjectMeta, Status};
@@ -170,6 +170,33 @@ impl PeSimulation {
         let generation = (!is_uncommitted).then_some(0);
         server.edit(&key("another"), |job: &mut Job| job.status.get_or_insert_default().generation = generation);
         self.deliver_all();
+    }
+
+    /// The other job has committed its first generation, which has so many PEs; the mirrors hear of it.
+    pub(super) fn launch_another(&mut self, pes: u32) {
+        let started_at = Some(MicroTime(self.surroundings.server.now()));
+        let rollout = Rollout { added: pes, started_at, ..Rollout::default() };
+        self.surroundings.server.edit(&key("another"), |job: &mut Job| {
+            let status = job.status.get_or_insert_default();
+            (status.generation, status.rollout) = (Some(0), Some(rollout));
+        });
+        self.deliver_all();
+    }
+
+    /// The pod of this PE of the other job begins to run.
+    pub(super) fn run_another(&self, pe: u64) {
+        self.run_pod_of("another", pe);
+    }
+
+    /// The pod of another PE of the job begins to run.
+    pub(super) fn run_beside(&self, pe: u64) {
+        self.run_pod_of(JOB, pe);
+    }
+
+    fn run_pod_of(&self, job: &str, pe: u64) {
+        let metadata = ObjectMeta { labels: Some(names::pe_labels(job, pe)), ..meta(&format!("{job}-{pe}-pod")) };
+        let status = PodStatus { phase: Some("Running".to_owned()), ..PodStatus::default() };
+        self.leader.mirrors.mirrors.pods.insert(Pod { metadata, status: Some(status), ..Pod::default() });
     }
 
     /// The status of the job becomes another one, and the mirrors hear of it.
