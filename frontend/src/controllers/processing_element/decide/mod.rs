@@ -57,7 +57,7 @@ pub(crate) use self::deletions::Deletion;
 pub(crate) use self::launches::{LaunchReason, needs_another_pod};
 
 /// How long a PE says nothing of what the next status says as well (rule pe-20): that it waits for the commit of its
-/// generation. When what is not said is looked at again.
+/// generation. When what is not said is looked at again, unless it is said below.
 const UNSAID: Duration = Duration::from_secs(10);
 /// The same in a crowd.
 const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(30);
@@ -68,6 +68,9 @@ const FIRST_UNSAID_IN_A_CROWD: Duration = Duration::from_secs(60);
 const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
 /// The same while it runs, and others go first: a crowd takes so long.
 const FIRST_UNSAID_THOUGH_IT_RUNS: Duration = Duration::from_secs(120);
+/// When such a pod is looked at again: mostly somebody says that the others have gone. Sooner if it is young: that of a
+/// single submission is a crowd for a moment only.
+const LOOKED_AT_THOUGH_IT_RUNS: Duration = Duration::from_secs(30);
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -353,10 +356,13 @@ impl<'a> DecisionBuilder<'a> {
     /// told.
     fn first_is_unsaid_until(&self, pod: &ObservedPod) -> Option<Timestamp> {
         let observed = self.observed;
-        let said_by = match &pod.stage {
-            Stage::Pending(why) if *why == Explanation::default() => after(pod.created_at?, FIRST_UNSAID_IN_A_CROWD),
+        let created = pod.created_at?;
+        let (said_by, next_look) = match &pod.stage {
+            Stage::Pending(why) if *why == Explanation::default() => (after(created, FIRST_UNSAID_IN_A_CROWD), UNSAID),
             Stage::Running(_) if observed.status.bundle_unavailable.is_none() => {
-                after(pod.created_at?, FIRST_UNSAID_THOUGH_IT_RUNS).min(observed.others_go_first_until?)
+                let said_by = after(created, FIRST_UNSAID_THOUGH_IT_RUNS).min(observed.others_go_first_until?);
+                let is_young = observed.now < after(created, UNSAID);
+                (said_by, if is_young { UNSAID } else { LOOKED_AT_THOUGH_IT_RUNS })
             }
             _ => return None,
         };
@@ -367,22 +373,23 @@ impl<'a> DecisionBuilder<'a> {
             && observed.wanted.restart_requested.is_none()
             && pod.runtime_id.as_ref() == Some(&observed.wanted.runtime_id)
             && observed.template.as_ref().is_ok_and(|template| pod.template_hash.as_ref() == Some(&template.hash));
-        self.until_said(pod.created_at?, said_by).filter(|_| observed.may_wait_long && is_usual)
+        let said_by = self.until_said(pod.created_at?, said_by, next_look);
+        said_by.filter(|_| observed.may_wait_long && is_usual)
     }
 
     /// When to look again at what is not said yet, as it began only at `since`; the crowd may be gone by then. `None`
     /// if it is said now.
     fn unsaid_until(&self, since: Timestamp) -> Option<Timestamp> {
         let within = if self.observed.may_wait_long { UNSAID_IN_A_CROWD } else { UNSAID };
-        self.until_said(since, after(since, within))
+        self.until_said(since, after(since, within), UNSAID)
     }
 
-    /// When to look again at what began at `since`, as the API server says, and is said by then at the latest. `None`
-    /// if that is now. How long ago something began that lies in the future is not known.
-    fn until_said(&self, since: Timestamp, said_by: Timestamp) -> Option<Timestamp> {
+    /// When to look again, after so long, at what began at `since`, as the API server says, and is said by then at the
+    /// latest. `None` if that is now. How long ago something began that lies in the future is not known.
+    fn until_said(&self, since: Timestamp, said_by: Timestamp, next_look: Duration) -> Option<Timestamp> {
         let now = self.observed.now;
         let waits = since <= after(now, CLOCKS_DIFFER) && now < said_by;
-        waits.then(|| said_by.min(after(now, UNSAID)))
+        waits.then(|| said_by.min(after(now, next_look)))
     }
 
     /// From now on the absence of the pod means that it is gone.
