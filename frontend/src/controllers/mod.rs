@@ -171,6 +171,7 @@ async fn run_all(needs: Dependencies, stop: CancellationToken) {
         &needs.jobs,
     );
     let (pe_api_names, job_queue) = (jobs.pe_api_names(), jobs.queue().clone());
+    let submissions = pes.submissions();
     let refusals = &mirrors.refusals;
     let all = Controllers { cluster: &cluster, metrics: &needs.metrics, jobs: &needs.jobs, refusals, stop: &stop };
 
@@ -178,7 +179,7 @@ async fn run_all(needs: Dependencies, stop: CancellationToken) {
     let pes = future::join(all.resync(&mirrors.processing_elements, pes.queue()), pes.run(stop.clone()));
     let parallel_regions = all.resynced("parallel_region", &mirrors.parallel_regions, |queue| {
         parallel_region::subscribe(&mirrors, queue);
-        parallel_region::RegionReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() }
+        parallel_region::RegionReconciler { cluster: cluster.clone(), mirrors: mirrors.clone(), submissions }
     });
     let host_pools = all.resynced("host_pool", &mirrors.host_pools, |queue| {
         host_pool::subscribe(&mirrors, queue);

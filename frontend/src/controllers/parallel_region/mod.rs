@@ -15,6 +15,7 @@ mod tests;
 
 use crate::controllers::job::widths::OUT_OF_BOUNDS;
 use crate::controllers::reconciler::{self, Next};
+use crate::controllers::submissions::Submissions;
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -38,7 +39,8 @@ const MANAGER: Manager = Manager("streams-parallel-region-controller");
 const UNSAID: Duration = Duration::from_secs(10);
 /// The same in a crowd (rule call-25).
 const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(180);
-/// How long it says nothing in a crowd although they run. An autoscaler may wait for its selector.
+/// How long it says nothing in a crowd although they run, unless jobs of its namespace are being submitted: these go
+/// first. An autoscaler may wait for its selector.
 const UNSAID_THOUGH_READY: Duration = Duration::from_secs(60);
 /// How soon it looks then whether there is still a crowd: that of a single submission is over in a moment.
 const LOOKED_AT_THOUGH_READY: Duration = Duration::from_secs(3);
@@ -58,6 +60,7 @@ pub(crate) fn subscribe(mirrors: &Mirrors, regions: &Queue<Key>) {
 pub(crate) struct RegionReconciler<C> {
     pub(crate) cluster: C,
     pub(crate) mirrors: Mirrors,
+    pub(crate) submissions: Arc<Submissions>,
 }
 
 /// What is looked at.
@@ -68,6 +71,8 @@ pub(crate) struct RegionObservation {
     now: Timestamp,
     /// There are about as many calls as can be made, or more, or were a moment ago (rule call-25).
     is_crowded: bool,
+    /// Jobs of its namespace are being submitted: in a crowd they go first.
+    are_submitted: bool,
 }
 
 /// What to write, and what people should hear of then.
@@ -92,10 +97,12 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
             job => job,
         };
         let is_crowded = self.cluster.was_crowded(&key.namespace);
-        Ok(Some(RegionObservation { region, job, now, is_crowded }))
+        let are_submitted = self.submissions.until(&key.namespace, now).is_some();
+        Ok(Some(RegionObservation { region, job, now, is_crowded, are_submitted }))
     }
 
-    fn decide(RegionObservation { region, job, now, is_crowded }: &RegionObservation) -> Option<RegionDecision> {
+    fn decide(observed: &RegionObservation) -> Option<RegionDecision> {
+        let RegionObservation { region, job, now, .. } = observed;
         let is_going = |meta: &ObjectMeta| meta.deletion_timestamp.is_some();
         if is_going(&region.metadata) || job.as_ref().is_some_and(|job| is_going(&job.metadata)) {
             return None;
@@ -113,7 +120,7 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         // Whether it was resized is to be known before the next generation: its job says it of the last one only.
         let is_submission = region.status.is_none() && after.last_resize.is_none();
         let unsaid = if is_submission && is_rolling_out && notices.is_empty() {
-            left(region, is_ready, *is_crowded, *now)
+            left(observed, is_ready)
         } else {
             job.as_ref().map_or(Duration::ZERO, |job| left_of_others(&before, &after, job, *now))
         };
@@ -166,21 +173,21 @@ fn may_have_other_bounds(region: &ParallelRegion, job: &Job, now: Timestamp) -> 
 }
 
 /// How long a region of a submission says nothing: all PEs run soon, and that says more; in a crowd others go first.
-fn longest_silence(is_ready: bool, is_crowded: bool) -> Duration {
-    match (is_ready, is_crowded) {
+fn longest_silence(is_ready: bool, observed: &RegionObservation) -> Duration {
+    match (observed.is_crowded, is_ready) {
         (false, false) => UNSAID,
-        (false, true) => UNSAID_IN_A_CROWD,
-        (true, false) => Duration::ZERO,
-        (true, true) => UNSAID_THOUGH_READY,
+        (false, true) => Duration::ZERO,
+        (true, true) if !observed.are_submitted => UNSAID_THOUGH_READY,
+        (true, _) => UNSAID_IN_A_CROWD,
     }
 }
 
 /// How long a region of a submission says nothing yet, unless there is no crowd any more when it is looked at before.
-fn left(region: &ParallelRegion, is_ready: bool, is_crowded: bool, now: Timestamp) -> Duration {
-    let Some(Time(created)) = region.metadata.creation_timestamp else { return Duration::ZERO };
-    let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
-    let next_look = if is_ready { LOOKED_AT_THOUGH_READY } else { UNSAID };
-    longest_silence(is_ready, is_crowded).saturating_sub(age).min(next_look)
+fn left(observed: &RegionObservation, is_ready: bool) -> Duration {
+    let Some(Time(created)) = observed.region.metadata.creation_timestamp else { return Duration::ZERO };
+    let age = Duration::try_from(observed.now.duration_since(created)).unwrap_or_default();
+    let next_look = if is_ready && !observed.are_submitted { LOOKED_AT_THOUGH_READY } else { UNSAID };
+    longest_silence(is_ready, observed).saturating_sub(age).min(next_look)
 }
 
 /// How long a region says nothing yet of a generation that restarts PEs, perhaps of its channels, and leaves its width

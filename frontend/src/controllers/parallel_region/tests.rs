@@ -86,7 +86,9 @@ struct RegionProcess {
 impl RegionProcess {
     fn start(server: &Server) -> Self {
         let mirrors = LateMirrors::of(server);
-        Self { reconciler: RegionReconciler { cluster: server.connect(), mirrors: mirrors.mirrors.clone() }, mirrors }
+        let (cluster, shown) = (server.connect(), mirrors.mirrors.clone());
+        let submissions = Submissions::of(&shown.jobs, &shown.pods);
+        Self { reconciler: RegionReconciler { cluster, mirrors: shown, submissions }, mirrors }
     }
 
     fn reconcile(&self) -> Result<Outcome, Error> {
@@ -328,25 +330,36 @@ fn a_region_says_nothing_of_a_submission_until_its_pes_run_unless_that_takes_lon
         Resized,
     }
     use Submission::*;
-    // seconds since it was created, in a crowd, how far it is -> seconds until it is looked at again, what it says
+    // seconds since it was created, in a crowd, how far it is, another job is being submitted -> seconds until it is
+    // looked at again, what it says
     let table = [
-        (0, false, Begun, Some(10), None),
-        (10, false, Begun, None, Some("Submitting")),
-        (10, true, Begun, Some(10), None),
-        (175, true, Begun, Some(5), None),
-        (180, true, Begun, None, Some("Submitting")),
-        (4, false, Committed, Some(6), None),
-        (10, false, Committed, None, Some("RollingOut")),
-        (10, true, Committed, Some(10), None),
-        (0, false, Ready, None, Some("AllRunning")),
-        (0, true, Ready, Some(3), None),
-        (55, true, Ready, Some(3), None),
-        (58, true, Ready, Some(2), None),
-        (60, true, Ready, None, Some("AllRunning")),
-        (0, true, Resized, None, Some("Resizing")),
+        (0, false, Begun, false, Some(10), None),
+        (10, false, Begun, false, None, Some("Submitting")),
+        (10, true, Begun, false, Some(10), None),
+        (175, true, Begun, false, Some(5), None),
+        (180, true, Begun, false, None, Some("Submitting")),
+        (4, false, Committed, false, Some(6), None),
+        (10, false, Committed, false, None, Some("RollingOut")),
+        (10, true, Committed, false, Some(10), None),
+        (0, false, Ready, false, None, Some("AllRunning")),
+        (0, true, Ready, false, Some(3), None),
+        (55, true, Ready, false, Some(3), None),
+        (58, true, Ready, false, Some(2), None),
+        (60, true, Ready, false, None, Some("AllRunning")),
+        (0, false, Ready, true, None, Some("AllRunning")),
+        (0, true, Ready, true, Some(10), None),
+        (60, true, Ready, true, Some(10), None),
+        (175, true, Ready, true, Some(5), None),
+        (180, true, Ready, true, None, Some("AllRunning")),
+        (0, true, Resized, false, None, Some("Resizing")),
     ];
-    for (age, is_crowded, submission, again, expected) in table {
+    for (age, is_crowded, submission, is_another, again, expected) in table {
         let server = server();
+        if is_another {
+            let mut job = Job::new("another", JobSpec::of(BundleReference::default()));
+            job.metadata.namespace = Some("n".to_owned());
+            server.create(&job);
+        }
         let created = server.now() - std::time::Duration::from_secs(age);
         server.edit::<ParallelRegion>(&key("flow-0"), |region| {
             region.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
@@ -365,11 +378,11 @@ fn a_region_says_nothing_of_a_submission_until_its_pes_run_unless_that_takes_lon
         assert_eq!(
             outcome,
             again.map_or(Outcome::Done, |left| Outcome::Again(Duration::from_secs(left))),
-            "{age} {submission:?}"
+            "{age} {submission:?} {is_another}"
         );
         let status = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status;
         let ready = status.and_then(|status| condition::get(&status.conditions, condition::READY).cloned());
-        assert_eq!(ready.map(|ready| ready.reason).as_deref(), expected, "{age} {submission:?}");
+        assert_eq!(ready.map(|ready| ready.reason).as_deref(), expected, "{age} {submission:?} {is_another}");
     }
 }
 

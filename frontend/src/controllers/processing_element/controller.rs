@@ -61,6 +61,11 @@ impl PeController {
         Self { reconciler, queue, workers: jobs.workers.into() }
     }
 
+    /// Jobs that are being submitted.
+    pub(crate) fn submissions(&self) -> Arc<Submissions> {
+        Arc::clone(&self.reconciler.submissions)
+    }
+
     /// Keys that are to be looked at.
     pub(crate) fn queue(&self) -> &Queue<Key> {
         &self.queue

@@ -1,15 +1,15 @@
-//! Jobs that are being submitted: others of their namespace let their pods go first (rule pe-20).
+//! Jobs that are being submitted: others of their namespace let their pods go first (rules pe-20 and elasticity-4).
 //!
 //! In a crowd a PE does not say at once that its first pod runs. What other jobs of its namespace need for their pods
 //! goes first, and so do these pods, until they run. When all of them do, the PEs that have waited are looked at; and
 //! when their own job is to be brought to another generation, because that depends on what runs. PEs of one job wait
-//! for each other if they are many.
+//! for each other if they are many. Regions only ask whether there are such jobs.
 //!
 //! Nobody waits for long: what a job lacks for its commit may not be there for days, and a pod may never get a node.
 //! When such a time is over, nothing tells it. Whoever asks is told until when he has to wait at most, and comes back.
 //!
-//! Knows: jobs and pods as the mirrors show them, names of PEs. Must not know: what a PE says, whether there is a
-//! crowd.
+//! Knows: jobs and pods as the mirrors show them, names of PEs. Must not know: what a PE or a region says, whether
+//! there is a crowd.
 //!
 //! Invariants: a PE is kept as long as it is mirrored and has said nothing, and no longer than a job of its namespace
 //! is being submitted. Of a job no more pods are kept than it has PEs, and none once all of them run.
