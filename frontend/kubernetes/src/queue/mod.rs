@@ -248,6 +248,11 @@ impl<K: QueueKey> Queue<K> {
         self.state().depth()
     }
 
+    /// Whether the key waits for a worker.
+    pub fn is_waiting(&self, key: &K) -> bool {
+        self.state().is_queued(key)
+    }
+
     /// Hands out no more keys; workers end when they have finished what they are at.
     pub fn close(&self) {
         self.state().close();
@@ -413,6 +418,19 @@ mod tests {
         }
         queue.add("late".to_owned());
         assert!(queue.next().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_waits_from_when_it_is_due_until_a_worker_has_it() {
+        let (queue, key) = (queue(), "k".to_owned());
+        assert!(!queue.is_waiting(&key));
+        queue.add(key.clone());
+        assert!(queue.is_waiting(&key));
+        let taken = queue.next().await;
+        assert!(taken.is_some() && !queue.is_waiting(&key));
+        queue.add_after(key.clone(), Duration::from_secs(1));
+        drop(taken);
+        assert!(!queue.is_waiting(&key), "it is delayed");
     }
 
     #[test]

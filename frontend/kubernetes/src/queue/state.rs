@@ -278,6 +278,10 @@ impl<K: Clone + Ord + Hash> State<K> {
         self.queued.len()
     }
 
+    pub(super) fn is_queued(&self, key: &K) -> bool {
+        self.queued.contains_key(key)
+    }
+
     /// Keys of which something is kept.
     pub(super) fn remembered(&self) -> usize {
         self.queued.len() + self.in_progress.len() + self.asked_for_again.len() + self.delayed.len()

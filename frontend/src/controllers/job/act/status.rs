@@ -13,7 +13,7 @@ use crate::controllers::job::requests::wishes::WidthSet;
 use crate::controllers::reconciler::Next;
 use crate::controllers::traces;
 use std::time::Duration;
-use streams_api::JobStatus;
+use streams_api::{JobStatus, condition};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::queue::Outcome;
@@ -25,6 +25,9 @@ use streams_process::telemetry;
 const DESCRIBE_INTERVAL: Duration = Duration::from_secs(5);
 /// The same in a crowd (rule call-25).
 const DESCRIBE_INTERVAL_IN_A_CROWD: Duration = Duration::from_secs(60);
+/// The same while the job is not submitted: by then its PEs have told of their pods (rule pe-20), and what follows from
+/// that is written.
+const DESCRIBE_INTERVAL_OF_A_SUBMISSION: Duration = Duration::from_secs(120);
 /// How long the next write may take that says more (rule job-50).
 const UNSAID: Duration = Duration::from_secs(1);
 
@@ -126,7 +129,11 @@ impl<C: Cluster> Actor<'_, C> {
             return None;
         }
         let is_crowded = self.reconciler.cluster.was_crowded(&self.snapshot.key.namespace);
-        let interval = if is_crowded { DESCRIBE_INTERVAL_IN_A_CROWD } else { DESCRIBE_INTERVAL };
+        let interval = match (is_crowded, condition::is_true(&before.conditions, condition::SUBMITTED)) {
+            (false, _) => DESCRIBE_INTERVAL,
+            (true, true) => DESCRIBE_INTERVAL_IN_A_CROWD,
+            (true, false) => DESCRIBE_INTERVAL_OF_A_SUBMISSION,
+        };
         left(interval, self.remember(|entry| entry.described)?).map(soon)
     }
 

@@ -40,6 +40,7 @@ use super::observed::snapshot::JobSnapshot;
 use super::observed::{Children, Deadlines, JobObservation};
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
+use super::tasks::{TaskKind, WorkItem};
 use super::widths::Widths;
 use crate::controllers::times::{Clocks, after};
 use k8s_openapi::jiff::Timestamp;
@@ -53,7 +54,7 @@ use streams_kubernetes::{Error, Key};
 
 /// How long the number of a job waits for the ADL, so that one write records both (rule job-50).
 const UNNUMBERED: Duration = Duration::from_secs(1);
-/// The same in a crowd (rule call-25).
+/// The same in a crowd (rule call-25), and while its bundle waits for those of others: that takes few calls.
 const UNNUMBERED_IN_A_CROWD: Duration = Duration::from_secs(60);
 
 /// Observes everything that belongs to a job. Reads stored plans that are not in memory.
@@ -188,7 +189,8 @@ fn unnumbered_until<C: Cluster>(
         }
         Some(*since.get_or_insert(now))
     })?;
-    let is_crowded = reconciler.cluster.was_crowded(&key.namespace);
-    let most = if is_crowded { UNNUMBERED_IN_A_CROWD } else { UNNUMBERED };
+    let bundle = WorkItem { job: key.clone(), kind: TaskKind::Fetch };
+    let waits = reconciler.cluster.was_crowded(&key.namespace) || reconciler.downloads.is_waiting(&bundle);
+    let most = if waits { UNNUMBERED_IN_A_CROWD } else { UNNUMBERED };
     (elapsed(since, now) < most).then(|| after(since, most))
 }

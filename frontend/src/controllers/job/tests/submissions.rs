@@ -30,18 +30,33 @@ fn reasons(simulation: &JobSimulation) -> Vec<String> {
 /// In a crowd the bundle waits for others, so the number waits longer for what is in it (rule job-50).
 #[test]
 fn a_submission_writes_the_status_of_its_job_once_a_step_and_its_number_with_the_adl() {
-    // seconds until the bundle is asked for, in a crowd -> writes: the number, unless it is written with the ADL; the
-    // ADL; the proposal; the commit; that it is submitted and ready; once as well if that takes two
-    for (waits, is_crowded, expected) in [(0, false, 4), (3, false, 5), (40, true, 4), (70, true, 5)] {
+    // seconds until the bundle is there, in a crowd, a worker fetches it -> writes: the number, unless it is written
+    // with the ADL; the ADL; the proposal; the commit; that it is submitted and ready; once as well if that takes two
+    let table = [
+        (0, false, true, 4),
+        (3, false, true, 5),
+        (40, true, true, 4),
+        (70, true, true, 5),
+        // It waits for those of others.
+        (3, false, false, 4),
+        (40, false, false, 4),
+        (70, false, false, 5),
+    ];
+    for (waits, is_crowded, is_fetched, expected) in table {
         let mut simulation = JobSimulation::new();
         simulation.leader.connection.crowd(is_crowded);
+        let downloads = simulation.leader.reconciler.downloads.clone();
+        let mut fetched = Vec::new();
         for _ in 0..waits {
             simulation.reconcile();
+            if is_fetched {
+                fetched.extend(downloads.next().now_or_never().flatten());
+            }
             simulation.wait(1);
         }
         simulation.settle();
         simulation.check_at_rest();
-        assert_eq!(simulation.status_writes(), expected, "{waits} {is_crowded}");
+        assert_eq!(simulation.status_writes(), expected, "{waits} {is_crowded} {is_fetched}");
         assert_eq!(simulation.status().job_id, Some(0));
     }
 }

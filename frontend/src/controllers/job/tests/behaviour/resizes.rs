@@ -172,3 +172,26 @@ fn counters_are_written_less_often_in_a_crowd() {
     assert!(alone >= 6, "{alone}");
     assert!(crowded <= 2, "{crowded}");
 }
+
+#[test]
+fn in_a_crowd_a_job_does_not_count_its_pods_before_it_is_submitted() {
+    for is_crowded in [false, true] {
+        let mut simulation = JobSimulation::new();
+        simulation.leader.connection.crowd(is_crowded);
+        simulation.until(|simulation| simulation.status().generation.is_some());
+        simulation.reconcile();
+        simulation.reconcile();
+        let before = simulation.status_writes();
+        let pes: Vec<u64> = simulation.pes().into_keys().collect();
+        assert_eq!(pes.len(), 8);
+        for id in pes.into_iter().skip(1) {
+            simulation.run_pod(id);
+            simulation.wait(10);
+            simulation.reconcile();
+        }
+        let writes = simulation.status_writes() - before;
+        assert!(if is_crowded { writes == 0 } else { writes >= 6 }, "{is_crowded} {writes}");
+        simulation.settle();
+        simulation.check_at_rest();
+    }
+}
