@@ -74,6 +74,13 @@ fn goes_on_since(status: &JobStatus) -> Option<Timestamp> {
     progressing.filter(|condition| condition.status == "True").map(|condition| condition.last_transition_time.0)
 }
 
+/// Whether what the job is at, preparations and roll-outs one after the other, has gone on for so long. A generation
+/// that was committed meanwhile has its own time, and so has what is prepared after it (rule job-36).
+pub(crate) fn goes_on_for(status: &JobStatus, limit: Duration, now: Timestamp) -> bool {
+    let committed_at = status.rollout.as_ref().and_then(|rollout| rollout.started_at.as_ref()).map(|at| at.0);
+    goes_on_since(status).is_some_and(|since| has_passed(limit, committed_at.map_or(since, |at| at.max(since)), now))
+}
+
 fn is_late(status: &JobStatus, rollout: &Rollout, longest: Duration, now: Timestamp) -> bool {
     let since = goes_on_since(status);
     let begun = rollout.started_at.as_ref().map(|started| since.map_or(started.0, |since| since.max(started.0)));
@@ -211,6 +218,33 @@ mod tests {
         let spec = JobSpec::of(BundleReference::default());
         let settings = JobSettings { min_ready_seconds: Duration::from_secs(20), ..JobSettings::default() };
         assert_eq!(RollOutTimes::of(&settings).longest(&spec), Duration::from_secs(320));
+    }
+
+    #[test]
+    fn what_follows_a_commit_has_its_own_time() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        // since when the job has been progressing (it is not, if none), when its newest generation was committed -> it
+        // has gone on for longer than it may at 1,000 s
+        let table = [
+            (None, None, false),
+            (None, Some(100), false),
+            (Some(701), None, false),
+            (Some(700), None, true),
+            (Some(700), Some(100), true),
+            (Some(701), Some(100), false),
+            (Some(100), Some(700), true),
+            (Some(100), Some(701), false),
+            (Some(1_200), Some(100), false),
+        ];
+        for (progressing, committed, expected) in table {
+            let mut conditions = Vec::new();
+            let since = at(progressing.unwrap_or(100));
+            condition::set(&mut conditions, condition::PROGRESSING, progressing.is_some(), "R", "", None, since);
+            let started_at = committed.map(|seconds| MicroTime(at(seconds)));
+            let rollout = Some(Rollout { generation: 1, started_at, ..Rollout::default() });
+            let status = JobStatus { conditions, rollout, ..JobStatus::default() };
+            assert_eq!(goes_on_for(&status, LONGEST, at(1_000)), expected, "{progressing:?} {committed:?}");
+        }
     }
 
     #[test]

@@ -57,8 +57,8 @@ use super::refusals::{self, NAME_TAKEN};
 use super::waits::Words;
 use crate::controllers::times::after;
 pub(crate) use removals::removals;
-use roll_out::unfinished_end;
-pub(crate) use roll_out::{is_rolled_out, roll_out_end};
+pub(crate) use roll_out::is_rolled_out;
+use roll_out::{roll_out_end, unfinished_end};
 use std::time::Duration;
 use streams_api::{ResizePhase, condition};
 

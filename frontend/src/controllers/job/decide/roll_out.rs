@@ -316,7 +316,7 @@ pub(crate) fn is_rolled_out(observed: &JobObservation, wanted: &DesiredGeneratio
 }
 
 /// When the roll-out of the committed generation has taken too long.
-pub(crate) fn roll_out_end(observed: &JobObservation) -> Option<Timestamp> {
+pub(super) fn roll_out_end(observed: &JobObservation) -> Option<Timestamp> {
     let started = observed.status.rollout.as_ref()?.started_at.as_ref()?;
     Some(after(started.0, observed.deadlines.roll_out))
 }

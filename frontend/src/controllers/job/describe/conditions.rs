@@ -5,11 +5,12 @@
 
 use super::{connected, is_plan_lost, warnings};
 use crate::controllers::job::cool_down::COOLING_DOWN;
-use crate::controllers::job::decide::{COMPILING, FETCHING, Report, WRITING, roll_out_end};
+use crate::controllers::job::decide::{COMPILING, FETCHING, Report, WRITING};
 use crate::controllers::job::held_up::TERMINATING;
 use crate::controllers::job::observed::{JobObservation, Loaded};
 use crate::controllers::job::tasks::Failure;
 use crate::controllers::job::waits::{Waits, Words, pes};
+use crate::controllers::resizing::goes_on_for;
 use k8s_openapi::jiff::Timestamp;
 use streams_api::{JobStatus, Rollout, condition};
 use streams_kubernetes::error::outdated;
@@ -372,23 +373,22 @@ impl Conditions<'_> {
 
     /// A resize that takes longer than its time-out goes on, and says what it waits for (rule job-36).
     pub(super) fn resize_delayed(&mut self, report: &Report) {
-        let progressing = condition::get(&self.status.conditions, condition::PROGRESSING);
-        let since = progressing.filter(|condition| condition.status == "True").map(|c| c.last_transition_time.0);
         let submitted = condition::is_true(&self.status.conditions, condition::SUBMITTED);
         let deadlines = &self.observed.deadlines;
-        let limit = if report.preparing.is_empty() { deadlines.roll_out } else { deadlines.resize };
-        let late = since.filter(|_| submitted).is_some_and(|since| {
-            // A generation that was committed meanwhile has its own time.
-            let end = roll_out_end(self.observed).filter(|_| report.preparing.is_empty());
-            let started = i128::from(self.observed.now.as_second()) - i128::from(since.as_second());
-            started >= i128::from(limit.as_secs()) && end.is_none_or(|end| self.observed.now >= end)
-        });
+        // With a limit of its own, what is prepared while pods of the generation before have time left would be late
+        // at once.
+        let follows_another = self.status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_none());
+        let (which, limit) = match (report.preparing.is_empty(), follows_another) {
+            (true, _) => ("the roll-out", deadlines.roll_out),
+            (false, true) => ("going from one generation to the next", deadlines.roll_out),
+            (false, false) => ("preparing the next generation", deadlines.resize),
+        };
+        let late = submitted && goes_on_for(self.status, limit, self.observed.now);
         let what = match &report.trouble {
             Some(trouble) => trouble.message.clone(),
             None if report.preparing.is_empty() => rolling_out(report),
             None => format!("waiting for {}", report.preparing),
         };
-        let which = if report.preparing.is_empty() { "the roll-out" } else { "preparing the next generation" };
         let message = format!("{which} takes longer than {} s: {what}", limit.as_secs());
         self.set_or_remove(condition::RESIZE_DELAYED, late.then_some(("TimedOut", message.as_str())));
     }

@@ -69,6 +69,34 @@ fn a_resize_writes_the_status_of_the_job_for_its_steps_and_its_end() {
     }
 }
 
+/// No roll-out of them ends, and each is committed long before it would be late.
+#[test]
+fn a_job_that_goes_from_one_generation_to_the_next_writes_no_more_for_a_resize_and_is_not_late() {
+    let mut simulation = JobSimulation::running();
+    for (generation, width) in (1..).zip(3..7) {
+        simulation.resize(0, width);
+        simulation.until_committed(generation);
+        simulation.round();
+        simulation.wait(100);
+    }
+    simulation.server.announced();
+    let before = simulation.status_writes();
+    simulation.resize(0, 7);
+    simulation.until_committed(5);
+    simulation.round();
+    assert_eq!(simulation.status_writes() - before, 2, "proposal, commit");
+    let told = simulation.server.announced();
+    assert!(told.iter().all(|announced| announced.notice.reason != "ResizeDelayed"), "{told:?}");
+    // The last one has as much time.
+    simulation.wait(301);
+    simulation.reconcile();
+    let status = simulation.status();
+    let condition = condition::get(&status.conditions, condition::RESIZE_DELAYED).unwrap();
+    assert!(condition.message.contains("the roll-out takes longer than 300 s"), "{}", condition.message);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
 #[test]
 fn a_resize_that_is_being_prepared_for_a_second_says_so() {
     let mut simulation = JobSimulation::running();
