@@ -28,7 +28,8 @@ const DESCRIBE_INTERVAL_IN_A_CROWD: Duration = Duration::from_secs(60);
 /// The same while the job is not submitted: by then its PEs have told of their pods (rule pe-20), and what follows from
 /// that is written.
 const DESCRIBE_INTERVAL_OF_A_SUBMISSION: Duration = Duration::from_secs(120);
-/// How long the next write may take that says more (rule job-50).
+/// How long the next write may take that says more (rule job-50). In a crowd, while a generation is prepared,
+/// [`DESCRIBE_INTERVAL`] (rule call-25).
 const UNSAID: Duration = Duration::from_secs(1);
 
 impl<C: Cluster> Actor<'_, C> {
@@ -117,9 +118,12 @@ impl<C: Cluster> Actor<'_, C> {
         if let Some(until) = report.unsaid_until.filter(|until| report.trouble.is_none() && *until > now) {
             return Some(soon(elapsed(now, until)));
         }
+        let is_crowded = self.reconciler.cluster.was_crowded(&self.snapshot.key.namespace);
         if is_left_to_the_next(before, status, report) {
             let since = self.remember(|entry| *entry.unsaid_since.get_or_insert(now));
-            if let Some(left) = left(UNSAID, since) {
+            // The next step waits for this write, and in a crowd this write for others.
+            let unsaid = if is_crowded && !report.preparing.is_empty() { DESCRIBE_INTERVAL } else { UNSAID };
+            if let Some(left) = left(unsaid, since) {
                 return Some(left);
             }
         } else {
@@ -128,7 +132,6 @@ impl<C: Cluster> Actor<'_, C> {
         if is_significant(before, status) {
             return None;
         }
-        let is_crowded = self.reconciler.cluster.was_crowded(&self.snapshot.key.namespace);
         let interval = match (is_crowded, condition::is_true(&before.conditions, condition::SUBMITTED)) {
             (false, _) => DESCRIBE_INTERVAL,
             (true, true) => DESCRIBE_INTERVAL_IN_A_CROWD,

@@ -98,14 +98,25 @@ fn a_job_that_goes_from_one_generation_to_the_next_writes_no_more_for_a_resize_a
 }
 
 #[test]
-fn a_resize_that_is_being_prepared_for_a_second_says_so() {
-    let mut simulation = JobSimulation::running();
-    simulation.resize(0, 3);
-    simulation.reconcile();
-    assert_eq!(condition_reason(&simulation, condition::PROGRESSING).as_deref(), Some("Done"));
-    simulation.wait(1);
-    simulation.reconcile();
-    assert_eq!(condition_reason(&simulation, condition::PROGRESSING).as_deref(), Some("PreparingGeneration"));
+fn a_resize_that_is_being_prepared_says_so_after_a_second_and_after_five_in_a_crowd() {
+    // whether there is a crowd, seconds that it is prepared for -> what the job says
+    let table = [
+        (false, 0, "Done"),
+        (false, 1, "PreparingGeneration"),
+        (true, 1, "Done"),
+        (true, 4, "Done"),
+        (true, 5, "PreparingGeneration"),
+    ];
+    for (is_crowded, seconds, expected) in table {
+        let mut simulation = JobSimulation::running();
+        simulation.leader.connection.crowd(is_crowded);
+        simulation.resize(0, 3);
+        simulation.reconcile();
+        simulation.wait(seconds);
+        simulation.reconcile();
+        let said = condition_reason(&simulation, condition::PROGRESSING);
+        assert_eq!(said.as_deref(), Some(expected), "{is_crowded} {seconds}");
+    }
 }
 
 #[test]
