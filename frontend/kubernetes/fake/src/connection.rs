@@ -24,6 +24,7 @@ use std::time::Duration;
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, Conflicts, Manager, Object};
 use streams_kubernetes::events::Notice;
+use streams_kubernetes::gate::begins;
 
 /// A call that fails although nothing is wrong with it.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +106,8 @@ impl Connection {
         self.link.lock().is_broken
     }
 
-    /// Lets something happen before each call arrives. It may use the server, and other connections.
+    /// Lets something happen before each call arrives: until it is over, the call waits to be let in. It may use the
+    /// server, and other connections.
     pub fn meanwhile(&self, meanwhile: impl Fn(&Call) -> BoxFuture<'static, ()> + Send + Sync + 'static) {
         self.link.lock().meanwhile = Some(Arc::new(meanwhile));
     }
@@ -151,6 +153,7 @@ impl Connection {
         if let Some(meanwhile) = meanwhile {
             meanwhile(&call).await;
         }
+        begins();
         let passage = self.link.lock().pass(&call);
         if matches!(passage, Delivery::Lost) {
             return Err(broken());

@@ -8,7 +8,8 @@
 //! Whoever measures the work ([`stopwatch`]) is told how long its calls waited.
 //!
 //! Who makes a call says how each try of it ends ([`tried`]), and has no place while it waits for the next one
-//! ([`set_aside`]).
+//! ([`set_aside`]). Who may have something better to do gives up work that waits for its first call
+//! ([`unless_it_waits`]).
 //!
 //! Knows: namespaces, priorities. Must not know: what a call does, any kind of objects.
 //!
@@ -18,10 +19,12 @@
 //! * However much of a higher priority there is, a call of a lower one has its turn.
 //! * Neither the Lease nor a watch passes here.
 
+mod begun;
 mod pace;
 mod state;
 mod troubles;
 
+pub use self::begun::{begins, unless_it_waits};
 pub use self::state::{Limits, Priority};
 use self::state::{Said, State};
 use crate::making_way;
@@ -207,6 +210,7 @@ impl Gate {
         // The sender is dropped only when nobody waits any more.
         let woken = stopwatch::aside(woken).await;
         let pass = woken.unwrap_or_else(|_| Pass::new(self, None));
+        begins();
         let label = PriorityLabels { priority: priority.name() };
         let took = begun.elapsed();
         self.shared.metrics.call_wait_seconds.get_or_create(&label).observe(as_seconds(took));

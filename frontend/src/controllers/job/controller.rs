@@ -1,5 +1,6 @@
 //! Runs the reconciler: wakes jobs when objects change, and runs the workers.
 
+use super::hurries::Hurries;
 use super::long_work;
 use super::reconciler::JobReconciler;
 use super::services::{Bundles, Fusion};
@@ -15,10 +16,11 @@ use kube::ResourceExt as _;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{ParallelRegion, names};
+use streams_api::{ParallelRegion, Resize, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{ApiServer, troubles_of};
 use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::ownership::controller;
 use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
 use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio_util::sync::CancellationToken;
@@ -48,7 +50,7 @@ impl JobController {
         let queue = mirrors.refusals.hold_back(queue);
         let reconciler =
             JobReconciler::new(cluster, mirrors, bundles, fusion, known_launches, settings.clone(), metrics);
-        wake(mirrors, &queue, &reconciler.looks);
+        wake(mirrors, &queue, &reconciler.looks, &reconciler.hurries);
         Self { reconciler, queue, workers: settings.workers.into() }
     }
 
@@ -151,7 +153,7 @@ fn wake_by_one_of_many<K: Mirrored>(
 }
 
 /// Queues a job whenever an object that belongs to it changes.
-fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>) {
+fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>, hurries: &Hurries) {
     mirrors.jobs.wake(jobs, |job| [Key::of(job)]);
     use WrittenBy::{Others, ThisController};
     wake_by_one_of_many(&mirrors.processing_elements, Others, mirrors, jobs, looks);
@@ -161,11 +163,21 @@ fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>) {
     wake_by_one_of_many(&mirrors.exports, ThisController, mirrors, jobs, looks);
     wake_by_one_of_many(&mirrors.imports, ThisController, mirrors, jobs, looks);
     wake_by_one_of_many(&mirrors.consistent_regions, ThisController, mirrors, jobs, looks);
-    // Somebody waits for a request to resize.
-    let (urgent, normal) = (jobs.clone(), jobs.clone());
+    // Somebody waits for a request to resize, and may wait for the end of a turn.
+    let (requests, there, hurries) = (jobs.clone(), mirrors.resizes.clone(), hurries.clone());
+    let asked: Remembered<Option<Asked>> = Remembered::default();
+    asked.end_with(&mirrors.resizes);
     mirrors.resizes.subscribe(move |request| {
         let Some(job) = job_of(request) else { return };
-        if request.phase().is_final() { normal.add(job) } else { urgent.add_urgent(job) }
+        let (key, uid) = (Key::of(request), request.uid().unwrap_or_default());
+        if request.phase().is_final() {
+            asked.forget(&key, &uid);
+            return requests.add(job);
+        }
+        if !there.contains(&key) || is_new(&asked, &key, &uid, Asked::of(request)) {
+            hurries.hurry(&job);
+        }
+        requests.add_urgent(job);
     });
     // A changed region is urgent: somebody waits for the resize. What a region says of itself changes nothing.
     let (regions, there) = (jobs.clone(), mirrors.parallel_regions.clone());
@@ -173,14 +185,32 @@ fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>) {
     wishes.end_with(&mirrors.parallel_regions);
     mirrors.parallel_regions.subscribe(move |region| {
         let Some(job) = job_of(region) else { return };
-        let (key, uid, wish) = (Key::of(region), region.uid().unwrap_or_default(), Some(Wish::of(region)));
-        let is_gone = !there.contains(&key);
-        if is_gone || wishes.with(&key, &uid, || None, |known| std::mem::replace(known, wish.clone()) != wish) {
+        let (key, uid) = (Key::of(region), region.uid().unwrap_or_default());
+        if !there.contains(&key) || is_new(&wishes, &key, &uid, Wish::of(region)) {
             regions.add_urgent(job);
         } else {
             regions.add(job);
         }
     });
+}
+
+/// Whether this was not known of the object with this uid. By now it is.
+fn is_new<W: Clone + PartialEq>(known: &Remembered<Option<W>>, key: &Key, uid: &str, wish: W) -> bool {
+    let wish = Some(wish);
+    known.with(key, uid, || None, |known| std::mem::replace(known, wish.clone()) != wish)
+}
+
+/// What others than this controller change of a request: what it wants stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Asked {
+    is_of_job: bool,
+    is_withdrawn: bool,
+}
+
+impl Asked {
+    fn of(request: &Resize) -> Self {
+        Self { is_of_job: controller(&request.metadata).is_some(), is_withdrawn: request.is_withdrawn() }
+    }
 }
 
 /// The part of a region that somebody waits for.
@@ -204,6 +234,65 @@ impl Wish {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::core::ObjectMeta;
+    use streams_api::{BundleReference, Job, JobSpec, ResizePhase, ResizeSpec, ResizeStatus};
+
+    const UID: &str = "job's";
+
+    /// Mirrors with a job, its queue, and who is in a hurry.
+    fn wakened() -> (Mirrors, Queue<Key>, Hurries) {
+        let metrics = Metrics::new("test");
+        let mirrors = Mirrors::new(&metrics);
+        let queue = Queue::new("job", BackOff::default(), Sharing::none(), &metrics);
+        let hurries = Hurries::new(&mirrors.jobs);
+        wake(&mirrors, &queue, &Remembered::default(), &hurries);
+        let mut job = Job::new("job", JobSpec::of(BundleReference::default()));
+        (job.metadata.namespace, job.metadata.uid) = (Some("n".to_owned()), Some(UID.to_owned()));
+        mirrors.jobs.insert(job);
+        (mirrors, queue, hurries)
+    }
+
+    /// A request of the job with this number that has come so far.
+    fn request(number: Option<u64>, phase: ResizePhase, is_withdrawn: bool) -> Resize {
+        let spec = ResizeSpec { job_name: "job".to_owned(), ..ResizeSpec::default() };
+        let withdrawn = [(names::ANNOTATION_CANCEL_REQUESTED.to_owned(), "yes".to_owned())];
+        let metadata = ObjectMeta {
+            name: Some("r".to_owned()),
+            namespace: Some("n".to_owned()),
+            uid: Some("request's".to_owned()),
+            labels: Some([(names::LABEL_JOB.to_owned(), "job".to_owned())].into()),
+            annotations: is_withdrawn.then(|| withdrawn.into()),
+            ..ObjectMeta::default()
+        };
+        let status = number.map(|_| ResizeStatus { number, phase: Some(phase), ..ResizeStatus::default() });
+        Resize { metadata, status, ..Resize::new("r", spec) }
+    }
+
+    #[test]
+    fn whoever_asks_is_in_a_hurry_and_nobody_is_because_of_what_the_controller_says() {
+        use ResizePhase::{Pending, Planned, Written};
+        let (mirrors, _, hurries) = wakened();
+        let job = Key::new("n", "job");
+        // number, phase, is withdrawn -> somebody is in a hurry
+        let table = [
+            (None, Pending, false, true),
+            (Some(1), Pending, false, false),
+            (Some(1), Planned, false, false),
+            (Some(1), Planned, true, true),
+            (Some(1), Written, true, false),
+        ];
+        let is_in_a_hurry = || hurries.since_last_look(&job, UID).is_cancelled();
+        for (number, phase, is_withdrawn, expected) in table {
+            hurries.begin(&job, UID);
+            mirrors.resizes.insert(request(number, phase, is_withdrawn));
+            assert_eq!(is_in_a_hurry(), expected, "{number:?} {phase:?} {is_withdrawn}");
+        }
+        hurries.begin(&job, UID);
+        mirrors.resizes.remove(&Key::new("n", "r"));
+        assert!(is_in_a_hurry(), "nobody wants it any more");
+        mirrors.jobs.remove(&job);
+        assert_eq!(hurries.len(), 0);
+    }
 
     #[test]
     fn a_job_that_takes_long_to_look_at_is_looked_at_less_often() {

@@ -30,6 +30,7 @@
 //! | [`reconciler`] | the struct that they work on: cluster, mirrors, services, memory |
 //! | [`controller`] | wakes the reconciler and runs the workers |
 //! | [`long_work`], [`services`], [`off_thread`] | long work; the services and threads that it uses |
+//! | [`hurries`] | who waits for the end of a turn |
 //! | [`memory`] | what the process remembers |
 //!
 //! The trait that the reconciler implements is [`crate::controllers::reconciler::Reconciler`].
@@ -75,6 +76,7 @@ pub(crate) mod documents;
 pub(crate) mod generation;
 pub(crate) mod going;
 pub(crate) mod held_up;
+mod hurries;
 pub(crate) mod in_force;
 pub(crate) mod long_work;
 pub(crate) mod memory;

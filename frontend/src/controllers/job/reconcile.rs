@@ -33,6 +33,7 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         };
         let job = self.memory.latest(key, job);
         let (uid, begun) = (job.metadata.uid.clone().unwrap_or_default(), Instant::now());
+        self.hurries.begin(key, &uid);
         let observed = observe(self, key, job).await;
         if let Ok((observed, _)) = &observed
             && !observed.requests.unwanted.is_empty()

@@ -8,6 +8,7 @@
 //! | this one | carries out steps and actions, each by itself |
 //! | [`turn`] | carries several actions out, and says when the next turn comes |
 //! | [`order`] | what is carried out now, and what is left to the next look |
+//! | [`early_end`] | what is left to the next look because somebody waits for that |
 //! | [`status`] | writes of the status, and which of them are put off |
 //! | [`requests`] | writes about requests to resize |
 //! | [`apply`], [`delete`] | writes and deletions of children |
@@ -20,6 +21,7 @@
 mod apply;
 mod delete;
 mod documents;
+mod early_end;
 mod interfaces;
 mod order;
 mod pods;
@@ -30,6 +32,7 @@ mod transport;
 mod turn;
 
 use self::apply::KeptByServer;
+use self::early_end::EarlyEnd;
 use super::decide::{Child, JobAction, JobDecision, JobStatusChange, Owned, Report, Step, WhichGeneration};
 use super::generation::Generation;
 use super::held_up::{Blocked, HeldUp, ProposalPart, TERMINATING};
@@ -67,7 +70,8 @@ pub(super) async fn act<C: Cluster>(
     let is_waited_for = is_waited_for(observed, report);
     let has_advanced = AtomicBool::new(false);
     let looks_again = Mutex::new(None);
-    let actor = Actor { reconciler, snapshot, observed, report, is_waited_for, has_advanced, looks_again };
+    let early_end = EarlyEnd::of(reconciler, snapshot, observed);
+    let actor = Actor { reconciler, snapshot, observed, report, is_waited_for, has_advanced, looks_again, early_end };
     let priority = if is_waited_for { Priority::Urgent } else { Priority::Normal };
     match decision {
         JobDecision::Step(step) => {
@@ -121,6 +125,8 @@ pub(super) struct Actor<'a, C> {
     pub(super) has_advanced: AtomicBool,
     /// When the next look is to come because of what was done: no change of an object tells what comes of it.
     looks_again: Mutex<Option<Duration>>,
+    /// Whether the turn ends early because somebody is in a hurry.
+    early_end: EarlyEnd,
 }
 
 impl<C: Cluster> Actor<'_, C> {

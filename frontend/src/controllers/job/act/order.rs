@@ -52,7 +52,7 @@ fn priority_of(step: &Step, status: &JobStatus, is_waited_for: bool) -> Priority
 }
 
 /// Somebody who asks for widths waits for this until they are in force, and no longer.
-fn is_before_the_commit(action: &JobAction) -> bool {
+pub(super) fn is_before_the_commit(action: &JobAction) -> bool {
     match action {
         JobAction::Admit | JobAction::Tell(..) | JobAction::WriteWidth(_) | JobAction::TakeOver { .. } => true,
         JobAction::Apply(_, of) | JobAction::StoreAgain(StoredDocument::Plan(of)) => *of == WhichGeneration::Proposed,
@@ -74,7 +74,7 @@ fn prepares(action: &JobAction, is_preparing: bool) -> bool {
 
 /// It is not left for later, whoever waits for what: what begins long work, and the only copy of a plan, which would be
 /// lost with the process.
-fn is_never_put_off(action: &JobAction) -> bool {
+pub(super) fn is_never_put_off(action: &JobAction) -> bool {
     matches!(action, JobAction::Start(_) | JobAction::StoreAgain(StoredDocument::Plan(_)))
 }
 
@@ -110,7 +110,7 @@ fn leave_for_later(others: &mut Vec<&JobAction>, most: usize) -> bool {
 }
 
 /// Something has been put off for long enough, or a clock was set.
-fn is_over(since: Timestamp, now: Timestamp) -> bool {
+pub(super) fn is_over(since: Timestamp, now: Timestamp) -> bool {
     now.duration_since(since).abs() >= PUT_OFF_FOR
 }
 

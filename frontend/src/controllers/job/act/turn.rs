@@ -75,6 +75,13 @@ impl<C: Cluster> Actor<'_, C> {
     /// come to nothing as well, and take long: others come first in the next turn. In a namespace that is being deleted
     /// nothing but deletions is tried until a pause is over.
     pub(super) async fn work(&self, actions: &[JobAction]) -> Result<Next, Error> {
+        // On the heap: both would have room for all of it.
+        let next = Box::pin(self.turn(actions)).await;
+        self.note_early_end(actions);
+        next
+    }
+
+    async fn turn(&self, actions: &[JobAction]) -> Result<Next, Error> {
         let (all_deletions, all_others): (Vec<_>, Vec<_>) =
             actions.iter().partition(|action| matches!(action, JobAction::Delete(..) | JobAction::EndPods(_)));
         let now = self.reconciler.cluster.now();
@@ -104,7 +111,8 @@ impl<C: Cluster> Actor<'_, C> {
         if !self.has_advanced.load(Ordering::Relaxed) {
             deleted.add(Priority::Freeing.of(self.several(&after_admission, concurrent)).await);
         }
-        let of_requests = Priority::Freeing.of(self.delete_full_requests()).await.err();
+        let of_requests = Box::pin(Priority::Freeing.of(self.delete_full_requests()));
+        let of_requests = self.unless_in_a_hurry(of_requests).await.and_then(Result::err);
         self.remember(|entry| {
             entry.in_vain.writes.note(&all_others, &written.tried());
             entry.in_vain.deletions.note(&all_deletions, &deleted.tried());
@@ -145,11 +153,18 @@ impl<C: Cluster> Actor<'_, C> {
             }
             entry.pause.and_then(|pause| pause.left(now))
         });
+        if failed.is_none() && going.is_none() && pause.is_none() && self.early_end.has_left() {
+            // Whoever is in a hurry waits for the next look, which decides anew on what was left.
+            return Ok(Next::Observe);
+        }
         if failed.is_none() && pause.is_none() && (admits || !is_cut) && self.has_advanced.load(Ordering::Relaxed) {
             // The next step may be due; no mirror has to show first what the API server has answered.
             return Ok(Next::Observe);
         }
-        let described = self.describe().await?;
+        let describe = Box::pin(self.describe());
+        let described = if failed.is_some() { Some(describe.await) } else { self.unless_in_a_hurry(describe).await };
+        let Some(described) = described else { return Ok(Next::Observe) };
+        let described = described?;
         if let (None, None, Some(after), Next::Rest(_)) = (&failed, pause, rolls_out_after, &described) {
             return Ok(Next::Rest(Outcome::Later(after)));
         }
@@ -202,7 +217,7 @@ impl<C: Cluster> Actor<'_, C> {
                 if is_over.load(Ordering::Relaxed) {
                     return None;
                 }
-                let result = self.one(action).await;
+                let result = self.one(action).await?;
                 if result.as_ref().is_err_and(is_in_vain) {
                     is_over.store(true, Ordering::Relaxed);
                 }
@@ -251,10 +266,14 @@ impl<C: Cluster> Actor<'_, C> {
         done
     }
 
-    async fn one(&self, action: &JobAction) -> Result<(), Error> {
+    /// Carries the action out, unless it is left to the next look.
+    async fn one(&self, action: &JobAction) -> Option<Result<(), Error>> {
         // On the heap: everything around it would have room for the largest of all actions on the stack.
         let carried_out = Box::pin(self.carry_out(action));
-        if self.is_awaited(action) { Priority::Awaited.of(carried_out).await } else { carried_out.await }
+        if self.is_awaited(action) {
+            return Some(Priority::Awaited.of(carried_out).await);
+        }
+        self.unless_it_makes_way(action, carried_out).await
     }
 }
 

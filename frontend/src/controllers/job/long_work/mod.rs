@@ -176,6 +176,9 @@ pub(super) async fn run<C: Cluster>(reconciler: Arc<JobReconciler<C>>, jobs: Que
             let (reconciler, jobs) = (Arc::clone(&reconciler), jobs.clone());
             async move {
                 work(&reconciler, &item).await;
+                if matches!(item.kind, TaskKind::Compile | TaskKind::Publish) {
+                    reconciler.hurries.hurry(&item.job);
+                }
                 jobs.add_urgent(item.job);
                 Ok::<_, Infallible>(Outcome::Done)
             }

@@ -107,6 +107,8 @@ pub(crate) struct Entry {
     pub(crate) put_off_since: Option<Timestamp>,
     /// Since when deletions wait for admissions of requests (rule call-7).
     pub(crate) deletions_put_off_since: Option<Timestamp>,
+    /// Since when turns end early for whoever is in a hurry (rule call-27).
+    pub(crate) ended_early_since: Option<Timestamp>,
     /// What came to nothing in the last turns, or was refused.
     pub(crate) in_vain: InVain,
     /// The namespace is being deleted: nothing is created for a while.
@@ -186,6 +188,7 @@ impl Entry {
             unsaid_since: None,
             put_off_since: None,
             deletions_put_off_since: None,
+            ended_early_since: None,
             in_vain: InVain::default(),
             pause: None,
             going: None,

@@ -19,6 +19,7 @@ use self::shared_look::SharedLook;
 use super::documents;
 use super::documents::chunks::Document;
 use super::generation::Generation;
+use super::hurries::Hurries;
 use super::memory::Memory;
 use super::observed::mirrored::MirroredChildren;
 use super::off_thread::off_thread;
@@ -65,6 +66,8 @@ pub(super) struct JobReconciler<C> {
     pub(super) memory: Memory,
     /// How long the last look at a job took.
     pub(super) looks: Remembered<Duration>,
+    /// Who waits for the end of a turn that is under way.
+    pub(super) hurries: Hurries,
     /// What the last look at a job has read; only of jobs with many objects, and until they rest.
     last_looks: Remembered<LastLook>,
     /// Objects that are rewritten for this version of the frontend.
@@ -104,6 +107,7 @@ impl<C> JobReconciler<C> {
             settings: _,
             memory,
             looks,
+            hurries,
             last_looks,
             rewrites: _,
             free_cpu: _,
@@ -118,6 +122,7 @@ impl<C> JobReconciler<C> {
         vec![
             ("jobs", memory.len()),
             ("looks", looks.len()),
+            ("hurries", hurries.len()),
             ("last looks", last_looks.len()),
             ("job ids", job_ids.len()),
             ("known launches", known_launches.len()),
@@ -152,6 +157,7 @@ impl<C: Cluster> JobReconciler<C> {
         let memory = Memory::new(settings.adl_cache_mib << 20, settings.plan_cache_mib << 20, mirrors);
         let looks = Remembered::default();
         looks.end_with(&mirrors.jobs);
+        let hurries = Hurries::new(&mirrors.jobs);
         let last_looks = Remembered::default();
         last_looks.end_with(&mirrors.jobs);
         let job_ids = JobIds::default();
@@ -166,6 +172,7 @@ impl<C: Cluster> JobReconciler<C> {
             settings,
             memory,
             looks,
+            hurries,
             last_looks,
             rewrites,
             free_cpu: SharedLook::default(),
@@ -201,6 +208,7 @@ impl<C: Cluster> JobReconciler<C> {
     pub(super) fn forget(&self, key: &Key) {
         self.memory.forget(key);
         self.looks.forget_all_of(key);
+        self.hurries.forget(key);
         self.last_looks.forget_all_of(key);
         self.job_ids.forget_without_jobs(&key.namespace, &self.mirrors.jobs);
     }

@@ -230,7 +230,7 @@ fn texts_that_nobody_needs_are_bounded_although_nothing_is_rolled_out() {
     simulation.check_at_rest();
 }
 
-/// Who asks for widths meanwhile waits for the end of the turn (rule call-27).
+/// Other jobs have their turns in between (rule call-27).
 #[test]
 fn a_turn_has_few_deletions_in_a_crowd_and_the_next_one_others() {
     for (is_crowded, expected) in [(false, 19), (true, 8)] {

@@ -1,18 +1,21 @@
 //! What one turn of a job has, and what it leaves to the next (rule call-7).
 
-use super::simulation::{JOB, JobSimulation, UserDeletion, wait_for};
+use super::simulation::{JOB, JobSimulation, UserDeletion, key, wait_for};
 use crate::controllers::job::child::Port;
 use crate::controllers::job::decide::{Child, JobAction, JobDecision};
 use crate::controllers::reconciler::Next;
+use futures::future::BoxFuture;
 use kube::core::Status;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::future::{poll_fn, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 use streams_api::{Export, PeOptions, ResizePhase, TraceLevel, condition, names};
 use streams_kubernetes::queue::Outcome;
-use streams_kubernetes_fake::Verb;
+use streams_kubernetes_fake::{Call, Verb};
 
 /// A job that is narrower than before; nobody needs the PEs any more of which it has had more.
 fn with_superfluous_pes() -> (JobSimulation, BTreeSet<u64>) {
@@ -245,6 +248,88 @@ fn requests_that_come_faster_than_looks_do_not_put_deletions_off_for_ever() {
         simulation.wait(1);
     }
     assert_eq!(removed(&pes, &simulation), 19);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// What a call waits for that is held until so much else was looked at.
+fn held() -> BoxFuture<'static, ()> {
+    let mut looks = 0;
+    Box::pin(poll_fn(move |context| {
+        looks += 1;
+        context.waker().wake_by_ref();
+        if looks > 1_000 { Poll::Ready(()) } else { Poll::Pending }
+    }))
+}
+
+/// While such a call waits to be let in, somebody asks for something.
+fn hurry_at(simulation: &JobSimulation, is_one: impl Fn(&Call) -> bool + Send + Sync + 'static) {
+    let hurries = simulation.leader.reconciler.hurries.clone();
+    simulation.leader.connection.meanwhile(move |call| {
+        if !is_one(call) {
+            return Box::pin(ready(()));
+        }
+        hurries.hurry(&key());
+        held()
+    });
+}
+
+#[test]
+fn whoever_asks_does_not_wait_for_deletions_that_wait_for_calls_of_others() {
+    for is_crowded in [true, false] {
+        let (mut simulation, pes) = with_superfluous_pes();
+        simulation.leader.connection.crowd(is_crowded);
+        simulation.leader.catch_up();
+        hurry_at(&simulation, |call| call.verb == Verb::Delete);
+        let next = wait_for(simulation.leader.round());
+        assert!(matches!(next, Ok(Next::Observe)), "it looks again at once: {next:?}");
+        simulation.leader.connection.alone();
+        simulation.collect();
+        assert_eq!(removed(&pes, &simulation), 0, "they are left to the next look");
+        simulation.request("asked", &[("R", 2)]);
+        simulation.reconcile();
+        assert_eq!(simulation.outcome("asked").number, Some(1));
+        simulation.leader.connection.crowd(false);
+        simulation.settle();
+        simulation.check_at_rest();
+    }
+}
+
+#[test]
+fn whoever_asks_does_not_wait_for_a_status_that_waits_for_calls_of_others() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 3);
+    simulation.reconcile();
+    simulation.wait(1);
+    simulation.leader.catch_up();
+    let before = simulation.status();
+    hurry_at(&simulation, |call| call.verb == Verb::ReplaceStatus && call.kind == "Job");
+    let next = wait_for(simulation.leader.round());
+    assert!(matches!(next, Ok(Next::Observe)), "it looks again at once: {next:?}");
+    assert_eq!(simulation.status(), before);
+    simulation.leader.connection.alone();
+    simulation.reconcile();
+    assert_ne!(simulation.status(), before, "the next look says it");
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn whoever_asks_all_the_time_does_not_keep_turns_from_ending() {
+    let (mut simulation, pes) = with_superfluous_pes();
+    simulation.leader.connection.crowd(true);
+    hurry_at(&simulation, |call| call.verb == Verb::Delete);
+    for second in 0..60 {
+        simulation.round();
+        simulation.collect();
+        if second < 4 {
+            assert_eq!(removed(&pes, &simulation), 0, "{second} s");
+        }
+        simulation.wait(1);
+    }
+    assert_eq!(removed(&pes, &simulation), 19);
+    simulation.leader.connection.alone();
+    simulation.leader.connection.crowd(false);
     simulation.settle();
     simulation.check_at_rest();
 }
