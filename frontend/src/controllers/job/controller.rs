@@ -1,4 +1,8 @@
 //! Runs the reconciler: wakes jobs when objects change, and runs the workers.
+//!
+//! Knows: the mirrors, the queue, which changes somebody waits for. Must not know: what a look at a job finds.
+//!
+//! Invariant: every change of an object of a job is followed by a look at the job, however urgent it is.
 
 use super::hurries::Hurries;
 use super::long_work;
@@ -174,10 +178,16 @@ fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>, hurr
             asked.forget(&key, &uid);
             return requests.add(job);
         }
+        let has_number = request.status.as_ref().is_some_and(|status| status.number.is_some());
         if !there.contains(&key) || is_new(&asked, &key, &uid, Asked::of(request)) {
             hurries.hurry(&job);
+            requests.add_urgent(job);
+        } else if has_number {
+            // Mostly the job has just written it itself.
+            requests.add(job);
+        } else {
+            requests.add_urgent(job);
         }
-        requests.add_urgent(job);
     });
     // A changed region is urgent: somebody waits for the resize. What a region says of itself changes nothing.
     let (regions, there) = (jobs.clone(), mirrors.parallel_regions.clone());
@@ -266,6 +276,31 @@ mod tests {
         };
         let status = number.map(|_| ResizeStatus { number, phase: Some(phase), ..ResizeStatus::default() });
         Resize { metadata, status, ..Resize::new("r", spec) }
+    }
+
+    #[tokio::test]
+    async fn a_job_goes_first_for_what_others_ask_and_not_for_what_it_says_itself() {
+        use ResizePhase::{Pending, Planned, RolledOut, Written};
+        let (mirrors, queue, _) = wakened();
+        let (job, other) = (Key::new("n", "job"), Key::new("n", "other"));
+        let next = async || queue.next().await.map(|taken| taken.key().clone());
+        assert_eq!(next().await.as_ref(), Some(&job));
+        // number, phase, is withdrawn -> the job goes before one that waited already
+        let table = [
+            (None, Pending, false, true),
+            (Some(1), Pending, false, false),
+            (Some(1), Planned, false, false),
+            (Some(1), Planned, true, true),
+            (Some(1), Written, true, false),
+            (Some(1), RolledOut, true, false),
+        ];
+        for (number, phase, is_withdrawn, expected) in table {
+            queue.add(other.clone());
+            mirrors.resizes.insert(request(number, phase, is_withdrawn));
+            let taken = [next().await, next().await].map(Option::unwrap);
+            let in_order = if expected { [&job, &other] } else { [&other, &job] };
+            assert_eq!(taken.each_ref(), in_order, "{number:?} {phase:?} {is_withdrawn}");
+        }
     }
 
     #[test]

@@ -169,11 +169,15 @@ impl<C: Cluster> Actor<'_, C> {
         let least_deletions = if is_for_admission && !is_put_off { IN_A_CROWD } else { least_deletions };
         let most_deletions = part(deletions.len(), least_deletions);
         let most_of_roll_out = part(others.len(), least_writes);
+        let for_commit = |others: &[&JobAction]| others.iter().filter(|action| is_before_the_commit(action)).count();
+        let before = for_commit(others);
         let is_too_much = leave_what_is_too_much(others, most_of_roll_out);
-        let is_cut = is_too_much || deletions.len() > most_deletions;
+        let leaves_deletions = deletions.len() > most_deletions;
+        let is_cut = is_too_much || leaves_deletions;
+        let leaves_for_commit = for_commit(others) < before || (leaves_deletions && has_abandoned(self.observed));
         deletions.truncate(most_deletions);
         let after_admission = if is_put_off { std::mem::take(deletions) } else { Vec::new() };
-        LeftOutOfTurn { is_cut, after_admission }
+        LeftOutOfTurn { is_cut, leaves_for_commit, after_admission }
     }
 
     /// Whether the deletions of this turn wait for an admission; not for longer than a roll-out does, if requests come

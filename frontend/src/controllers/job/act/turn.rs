@@ -27,6 +27,8 @@ const NEXT_SECOND: Duration = Duration::from_secs(1);
 pub(super) struct LeftOutOfTurn<'a> {
     /// There is more than it has.
     pub(super) is_cut: bool,
+    /// Some of that is for a commit.
+    pub(super) leaves_for_commit: bool,
     /// Deletions that it leaves out because somebody waits for an admission. If nobody is admitted, nobody waits.
     pub(super) after_admission: Vec<&'a JobAction>,
 }
@@ -100,7 +102,8 @@ impl<C: Cluster> Actor<'_, C> {
         let wrote = !others.is_empty();
         let admits = others.iter().any(|action| matches!(action, JobAction::Admit));
         // The rest comes with the next turn, after those of other jobs.
-        let LeftOutOfTurn { is_cut, after_admission } = self.cut(&mut others, &mut deletions, admits, now);
+        let LeftOutOfTurn { is_cut, leaves_for_commit, after_admission } =
+            self.cut(&mut others, &mut deletions, admits, now);
         let is_put_off = self.put_off_rewrites(&mut others, now);
         let prepares = others.iter().any(|action| matches!(action, JobAction::Apply(_, WhichGeneration::Proposed)));
         let (mut deleted, written) = future::join(
@@ -176,7 +179,9 @@ impl<C: Cluster> Actor<'_, C> {
             (Some(error), ..) => Err(error),
             (None, Some(left), Next::Rest(Outcome::Again(delay))) => Ok(Next::Rest(Outcome::Again(delay.min(left)))),
             (None, Some(left), Next::Rest(Outcome::Done)) => Ok(Next::Rest(Outcome::Again(left))),
-            (None, _, Next::Rest(_)) if goes_on => Ok(Next::Rest(Outcome::Again(Duration::ZERO))),
+            (None, _, Next::Rest(_)) if goes_on && leaves_for_commit => Ok(Next::Rest(Outcome::Again(Duration::ZERO))),
+            // Jobs that somebody waits for go first, however many turns it takes.
+            (None, _, Next::Rest(_)) if goes_on => Ok(Next::Rest(Outcome::Later(Duration::ZERO))),
             (None, _, Next::Rest(_)) if is_put_off => Ok(Next::Rest(Outcome::Again(NEXT_SECOND))),
             (None, _, described) => Ok(described),
         }

@@ -235,6 +235,36 @@ fn what_makes_way_is_said_and_not_what_has_failed_since_and_is_over() {
     simulation.check_at_rest();
 }
 
+/// What comes of the turn that deletes the first of these PEs.
+fn turn_that_deletes(simulation: &mut JobSimulation, pes: &BTreeSet<u64>) -> Option<Next> {
+    (0..5).find_map(|_| {
+        simulation.leader.catch_up();
+        let next = wait_for(simulation.leader.round()).unwrap();
+        simulation.collect();
+        (removed(pes, simulation) > 0).then_some(next)
+    })
+}
+
+#[test]
+fn the_rest_of_a_roll_out_comes_after_what_others_wait_for_and_that_of_what_a_commit_waits_for_does_not() {
+    let (mut simulation, pes) = with_superfluous_pes();
+    simulation.leader.connection.crowd(true);
+    let next = turn_that_deletes(&mut simulation, &pes);
+    assert_eq!(next, Some(Next::Rest(Outcome::Later(Duration::ZERO))));
+    assert_eq!(removed(&pes, &simulation), 8);
+    // What was written for a proposal that was withdrawn goes before the next one is written.
+    let mut simulation = JobSimulation::running();
+    simulation.no_step_after("ProcessingElement");
+    simulation.request("withdrawn", &[("R", 20)]);
+    simulation.until(|simulation| simulation.pe(25).is_some());
+    simulation.steps_again();
+    simulation.withdraw("withdrawn");
+    simulation.leader.connection.crowd(true);
+    let pes = simulation.pes().into_keys().collect();
+    let next = turn_that_deletes(&mut simulation, &pes);
+    assert_eq!(next, Some(Next::Rest(Outcome::Again(Duration::ZERO))));
+}
+
 #[test]
 fn requests_that_come_faster_than_looks_do_not_put_deletions_off_for_ever() {
     let (mut simulation, pes) = with_superfluous_pes();
