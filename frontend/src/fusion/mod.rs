@@ -4,7 +4,7 @@
 //!   one fails.
 //! * `tries` — one call, tried until a replica answers.
 //! * `trace` — how each try shows in a trace.
-//! * `replicas` — which replicas there are, and how they are.
+//! * `replicas` — which replicas there are, and how they are; `rest` — for how long one is left alone.
 //! * `preference` — pure: which one a call goes to.
 //! * [`FusionError`] — what went wrong, told apart by what the caller should do: correct the job, try later, compile
 //!   anew.
@@ -18,6 +18,7 @@ mod error;
 mod preference;
 mod render;
 mod replicas;
+mod rest;
 #[cfg(test)]
 mod tests;
 mod trace;

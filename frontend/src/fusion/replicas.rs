@@ -3,12 +3,13 @@
 //! Somebody who watches them may tell which there are ([`Endpoint`]); as long as nobody knows of any, addresses do.
 //! Addresses are `host:port`; a name with several addresses (a headless Service) stands for as many replicas. Names are
 //! resolved beside the calls, every [`REFRESH`] and as soon as a replica cannot be reached; no call waits for that but
-//! the first. A replica that failed is left alone, longer each time that it fails again. Connections are made when
-//! first needed and kept; resizes have their own, so that the texts of a submission are not in front of them.
+//! the first. A replica that failed is left alone ([`Rest`]). Connections are made when first needed and kept; resizes
+//! have their own, so that the texts of a submission are not in front of them.
 //!
 //! Knows: addresses, connections, how calls ended. Must not know: what is called.
 
 use super::preference::{Candidate, bound, preferred};
+use super::rest::Rest;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use std::collections::btree_map::Entry;
@@ -28,9 +29,6 @@ use tower::service_fn;
 const REFRESH: Duration = Duration::from_secs(5);
 /// Names are not resolved more often, whatever fails.
 const LEAST_BETWEEN: Duration = Duration::from_millis(500);
-/// How long a replica that failed is left alone the first time, and at most.
-pub(super) const REST: Duration = Duration::from_secs(2);
-const LONGEST_REST: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// What a replica may send ahead of who reads, of one answer and of all. Texts are read as slowly as they are written:
@@ -81,19 +79,6 @@ pub(super) struct Replica {
     rest: Mutex<Rest>,
 }
 
-/// How a replica has done.
-#[derive(Debug, Default)]
-struct Rest {
-    /// How often it has failed since it answered last.
-    failures: u32,
-    /// There was no connection to it since it answered last.
-    is_unreachable: bool,
-    /// Until when it is left alone because it failed. An answer ends that.
-    failed_until: Option<Instant>,
-    /// Until when it has enough to do, by what it said. It goes on answering what it has taken before.
-    has_enough_until: Option<Instant>,
-}
-
 /// A replica that was chosen for a call; counts as busy until dropped.
 #[derive(Debug)]
 pub(super) struct Chosen {
@@ -117,8 +102,7 @@ impl Chosen {
 
     /// Says that the replica answered.
     pub(super) fn answered(&self) {
-        let mut rest = self.replica.rest.lock();
-        (rest.failures, rest.is_unreachable, rest.failed_until) = (0, false, None);
+        self.replica.rest.lock().answered();
     }
 
     /// Says that the replica failed.
@@ -128,8 +112,7 @@ impl Chosen {
 
     /// Says that there is no connection to the replica. Returns whether that is news since it has answered.
     pub(super) fn was_not_reached(&self) -> bool {
-        self.replica.failed();
-        !std::mem::replace(&mut self.replica.rest.lock().is_unreachable, true)
+        self.replica.rest.lock().was_not_reached(Instant::now())
     }
 
     /// The replica, for whoever may have to say how it did while somebody else has the choice.
@@ -139,7 +122,7 @@ impl Chosen {
 
     /// Says that the replica has enough to do for so long.
     pub(super) fn has_enough(&self, length: Duration) {
-        self.replica.rest.lock().has_enough_until = Some(Instant::now() + length.min(LONGEST_REST));
+        self.replica.rest.lock().has_enough_for(length, Instant::now());
     }
 }
 
@@ -188,18 +171,15 @@ impl Replica {
 
     /// Says that it failed.
     pub(super) fn failed(&self) {
-        let mut rest = self.rest.lock();
-        let length = REST.saturating_mul(1 << rest.failures.min(8)).min(LONGEST_REST);
-        (rest.failures, rest.failed_until) = (rest.failures.saturating_add(1), Some(Instant::now() + length));
+        self.rest.lock().failed(Instant::now());
     }
 
     fn candidate(&self, now: Instant, tried: &BTreeSet<SocketAddr>) -> Candidate {
-        let Rest { failed_until, has_enough_until, .. } = *self.rest.lock();
         Candidate {
             address: self.address,
             in_flight: self.in_flight.load(Ordering::Relaxed),
             is_tried: tried.contains(&self.address),
-            is_resting: failed_until.max(has_enough_until).is_some_and(|until| until > now),
+            is_resting: self.rest.lock().goes_on(now),
             is_terminating: self.is_terminating.load(Ordering::Relaxed),
         }
     }
@@ -354,6 +334,7 @@ async fn keep_resolved(replicas: Weak<Replicas>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rest::REST;
     use super::*;
 
     fn two() -> Arc<Replicas> {

@@ -1,6 +1,7 @@
 //! Resizes that are asked of a second replica because the first one takes long.
 
-use super::super::replicas::{Lane, REST};
+use super::super::replicas::Lane;
+use super::super::rest::REST;
 use super::super::{Client, FusionError};
 use super::{Behaviour, HEDGE, LATE, LONG, SLOW, client_of_first, client_that_hedges, compilation_of};
 use std::collections::BTreeSet;

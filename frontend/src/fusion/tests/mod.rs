@@ -4,7 +4,7 @@
 mod hedges;
 
 use super::preference::{Candidate, preferred};
-use super::replicas::REST;
+use super::rest::REST;
 use super::{Client, ClientOptions, FusionError, RenderedText};
 use bytes::Bytes;
 use futures::StreamExt;
