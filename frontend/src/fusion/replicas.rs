@@ -110,6 +110,12 @@ impl Chosen {
         self.replica.failed();
     }
 
+    /// The replica has failed, and is left alone for so long.
+    #[cfg(test)]
+    pub(super) fn failed_for(&self, length: Duration) {
+        self.replica.rest.lock().has_failed_for(length, Instant::now());
+    }
+
     /// Says that there is no connection to the replica. Returns whether that is news since it has answered.
     pub(super) fn was_not_reached(&self) -> bool {
         self.replica.rest.lock().was_not_reached(Instant::now())
@@ -222,9 +228,32 @@ impl Replicas {
 
     /// Chooses one more replica for a call that others work on already, if one has nothing better to do.
     pub(super) fn spare(&self, application: &[u8], lane: Lane, asked: &BTreeSet<SocketAddr>) -> Option<Chosen> {
+        self.spare_unless(application, lane, asked, Rest::goes_on)
+    }
+
+    /// The same, also one that is left alone because it failed: perhaps it is back. Not one that has enough to do.
+    pub(super) fn spare_though_it_failed(
+        &self,
+        application: &[u8],
+        lane: Lane,
+        asked: &BTreeSet<SocketAddr>,
+    ) -> Option<Chosen> {
+        self.spare_unless(application, lane, asked, Rest::has_enough)
+    }
+
+    fn spare_unless(
+        &self,
+        application: &[u8],
+        lane: Lane,
+        asked: &BTreeSet<SocketAddr>,
+        rests: impl Fn(Rest, Instant) -> bool,
+    ) -> Option<Chosen> {
         let replicas = self.replicas.lock();
         let now = Instant::now();
-        let all = replicas.values().map(|replica| replica.candidate(now, asked));
+        let all = replicas.values().map(|replica| {
+            let rest = *replica.rest.lock();
+            Candidate { is_resting: rests(rest, now), ..replica.candidate(now, asked) }
+        });
         let mut candidates: Vec<_> = all.collect();
         let calls = candidates.iter().map(|candidate| candidate.in_flight).sum::<usize>() + 1;
         let bound = bound(calls, candidates.len());
@@ -412,8 +441,14 @@ mod tests {
         let spare = replicas.spare(b"a", Lane::Resizes, &asked).unwrap();
         assert_ne!(spare.address(), first.address());
         spare.failed();
+        let failed = spare.address();
         drop(spare);
         assert!(replicas.spare(b"a", Lane::Resizes, &asked).is_none());
+        let spare = replicas.spare_though_it_failed(b"a", Lane::Resizes, &asked).unwrap();
+        assert_eq!(spare.address(), failed);
+        spare.has_enough(Duration::from_secs(1));
+        drop(spare);
+        assert!(replicas.spare_though_it_failed(b"a", Lane::Resizes, &asked).is_none());
     }
 
     #[tokio::test(start_paused = true)]

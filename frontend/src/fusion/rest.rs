@@ -49,6 +49,12 @@ impl Rest {
         self.has_enough_until = Some(now + length.min(LONGEST_REST));
     }
 
+    /// It has failed, and is left alone for so long.
+    #[cfg(test)]
+    pub(super) fn has_failed_for(&mut self, length: Duration, now: Instant) {
+        self.failed_until = Some(now + length);
+    }
+
     /// It is left alone because it failed.
     fn has_failed(self, now: Instant) -> bool {
         self.failed_until.is_some_and(|until| until > now)

@@ -85,7 +85,10 @@ struct AllUnderWay(Vec<UnderWay>);
 
 /// What has become of the tries until now.
 struct Tries {
+    /// Who was asked in this round, and has failed.
     tried: BTreeSet<SocketAddr>,
+    /// Who was asked at all.
+    asked: BTreeSet<SocketAddr>,
     pauses: ExponentialBackoff,
     /// The shortest time after which an overloaded replica of this round wants to be asked again.
     delay: Option<Duration>,
@@ -175,15 +178,18 @@ where
     let mut idle = Some(IdleTime::begin());
     // When a second replica is looked for; `None` while there are two, and once no other may be asked.
     let mut hedge_at = None;
+    // Whether there was none at the last look.
+    let mut looked_in_vain = false;
     loop {
         if running.is_empty() {
             let chosen = replicas.choose(&call.application, call.lane, &tries.tried).await;
             let chosen = chosen.map_err(FusionError::Unavailable)?;
             drop(idle.take());
             under_way.add(&chosen, Instant::now());
+            tries.asked.insert(chosen.address());
             running.push(one(chosen, Ask::Plainly, &under_way.and(&tries.tried)));
             // Whoever was asked before says nothing of how long this one takes.
-            hedge_at = None;
+            (hedge_at, looked_in_vain) = (None, false);
         }
         if !tries.may_go_on() {
             hedge_at = None;
@@ -235,14 +241,20 @@ where
                 // One that failed and has rested since is better than none, but for those that would fail again.
                 let would_fail = tries.would_fail();
                 let asked = under_way.and(tries.tried.iter().chain(&would_fail));
-                match spare(&asked).or_else(|| spare(&under_way.and(&would_fail))) {
+                // The second time, so is one that failed before this call and is left alone: if it is not back, that
+                // costs a try.
+                let ever_asked = under_way.and(&tries.asked);
+                let failed = || replicas.spare_though_it_failed(&call.application, call.lane, &ever_asked);
+                let rested = spare(&asked).or_else(|| spare(&under_way.and(&would_fail)));
+                match rested.or_else(|| looked_in_vain.then(failed).flatten()) {
                     Some(other) => {
                         tracing::debug!(replica = %other.address(), "asking a second replica as well");
-                        hedge_at = None;
+                        (hedge_at, looked_in_vain) = (None, false);
                         under_way.add(&other, Instant::now());
+                        tries.asked.insert(other.address());
                         running.push(one(other, Ask::AsWell, &under_way.and(&tries.tried)));
                     }
-                    None => hedge_at = Some(Instant::now() + until_next_look(call)),
+                    None => (hedge_at, looked_in_vain) = (Some(Instant::now() + until_next_look(call)), true),
                 }
             }
         }
@@ -299,6 +311,7 @@ impl Tries {
             .build();
         Self {
             tried: BTreeSet::new(),
+            asked: BTreeSet::new(),
             pauses,
             delay: None,
             lost: Vec::new(),

@@ -37,8 +37,10 @@ async fn a_replica_that_is_silent_while_another_one_answers_is_left_alone() {
             let begun = Instant::now();
             assert_eq!(soon(&client, application).await.is_ok(), is_good);
             assert_eq!(counts(&calls), [1, calls_each]);
+            let again = Instant::now();
             assert_eq!(soon(&client, application).await.is_ok(), is_good);
-            if begun.elapsed() < REST {
+            // Later the silent one has rested, and a resize that takes longer is asked of it as well.
+            if begun.elapsed() < REST && again.elapsed() < HEDGE {
                 assert_eq!(counts(&calls), [1, 2 * calls_each], "the silent one was asked again");
                 break;
             }
@@ -71,6 +73,20 @@ async fn a_second_replica_is_asked_as_soon_as_one_has_room() {
     soon(&client, application).await.unwrap();
     assert_eq!(counts(&calls), [1, 1]);
     assert!(begun.elapsed() >= rest, "{:?}: it was to rest", begun.elapsed());
+}
+
+#[tokio::test]
+async fn one_that_failed_before_is_asked_while_the_only_other_one_is_silent() {
+    let (client, calls, application) = client_of_first(&[Behaviour::Silent, Behaviour::Good], LONG).await;
+    let adl = compilation_of(application).and_then(|compilation| compilation.adl).unwrap();
+    let replicas = client.replicas();
+    let first = replicas.choose(&adl.sha256, Lane::Resizes, &BTreeSet::new()).await.unwrap().address();
+    let second = replicas.choose(&adl.sha256, Lane::Resizes, &[first].into()).await.unwrap();
+    // It is back by now, and nobody knows.
+    second.failed_for(LONG);
+    drop(second);
+    soon(&client, application).await.unwrap();
+    assert_eq!(counts(&calls), [1, 1]);
 }
 
 #[tokio::test]
