@@ -3,8 +3,8 @@
 //! Somebody who watches them may tell which there are ([`Endpoint`]); as long as nobody knows of any, addresses do.
 //! Addresses are `host:port`; a name with several addresses (a headless Service) stands for as many replicas. Names are
 //! resolved beside the calls, every [`REFRESH`] and as soon as a replica cannot be reached; no call waits for that but
-//! the first. A replica that failed is left alone ([`Rest`]). Connections are made when first needed and kept; resizes
-//! have their own, so that the texts of a submission are not in front of them.
+//! those that know of no replica yet. A replica that failed is left alone ([`Rest`]). Connections are made when first
+//! needed and kept; resizes have their own, so that the texts of a submission are not in front of them.
 //!
 //! Knows: addresses, connections, how calls ended. Must not know: what is called.
 
@@ -272,14 +272,18 @@ impl Replicas {
         self.doubt.notify_one();
     }
 
-    /// Takes over what was told. Without it, resolves the names now if nobody does, and from now on again and again, as
-    /// long as somebody uses the replicas.
+    /// Takes over what was told. Without it, resolves the names from now on again and again, if nobody does, as long as
+    /// somebody uses the replicas. Only who knows of no replica waits for that.
     async fn follow(self: &Arc<Self>) -> Result<(), String> {
         let goes_on = |following: &JoinHandle<()>| !following.is_finished();
         if self.take_over()? || self.following.lock().as_ref().is_some_and(goes_on) {
             return Ok(());
         }
-        self.resolve().await?;
+        if self.replicas.lock().is_empty() {
+            self.resolve().await?;
+        } else {
+            self.doubt();
+        }
         let mut following = self.following.lock();
         if !following.as_ref().is_some_and(goes_on) {
             *following = Some(tokio::spawn(keep_resolved(Arc::downgrade(self))));
@@ -365,6 +369,7 @@ async fn keep_resolved(replicas: Weak<Replicas>) {
 mod tests {
     use super::super::rest::REST;
     use super::*;
+    use futures::FutureExt as _;
 
     fn two() -> Arc<Replicas> {
         Arc::new(Replicas::new(["127.0.0.1:1".to_owned(), "http://127.0.0.1:2/".to_owned()], None, None))
@@ -463,6 +468,22 @@ mod tests {
         }
         ask(&replicas, &none).await;
         assert!(goes_on());
+    }
+
+    #[tokio::test]
+    async fn who_knows_a_replica_does_not_wait_for_names_once_none_is_told() {
+        let endpoint = Endpoint { address: ([127, 0, 0, 1], 1).into(), is_terminating: false };
+        let (tell, told) = latest::channel(vec![endpoint]);
+        let replicas = Arc::new(Replicas::new(["does-not-exist.invalid:1".to_owned()], Some(told), None));
+        let none = BTreeSet::new();
+        let port = || {
+            let chosen = replicas.choose(b"a", Lane::Others, &none).now_or_never();
+            chosen.expect("it waits for nothing").unwrap().address().port()
+        };
+        assert_eq!(port(), 1);
+        tell.send_replace(Vec::new());
+        assert_eq!(port(), 1, "what was known is better than none");
+        assert!(replicas.following.lock().is_some(), "names are followed from now on");
     }
 
     #[tokio::test]
