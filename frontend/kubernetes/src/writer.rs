@@ -41,6 +41,24 @@ pub enum Applied<K> {
     Unchanged,
 }
 
+/// An object that [`Writer::create_or_match`] answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ensured<K> {
+    /// It was created just now.
+    Created(K),
+    /// There was one that matches.
+    Found(K),
+}
+
+impl<K> Ensured<K> {
+    /// The object, as the API server has it.
+    pub fn object(self) -> K {
+        match self {
+            Self::Created(object) | Self::Found(object) => object,
+        }
+    }
+}
+
 /// What [`Writer::create_or_replace`] did about what others have made of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replaced {
@@ -287,9 +305,9 @@ impl<C: Cluster> Writer<'_, C> {
         &self,
         object: &K,
         matches: impl Fn(&K) -> bool + Send,
-    ) -> Result<K, Error> {
+    ) -> Result<Ensured<K>, Error> {
         match self.cluster.create(self.namespace, self.manager, object).await {
-            Ok(created) => Ok(created),
+            Ok(created) => Ok(Ensured::Created(created)),
             Err(error) if is_already_exists(&error) => {
                 let key = Key::new(self.namespace, &object.name_any());
                 let Some(existing) = self.cluster.get::<K>(&key).await? else {
@@ -297,7 +315,7 @@ impl<C: Cluster> Writer<'_, C> {
                 };
                 ensure_writable::<K>(existing.meta(), controller(object.meta()))?;
                 if matches(&existing) {
-                    return Ok(existing);
+                    return Ok(Ensured::Found(existing));
                 }
                 let owner = owner_for_people(existing.meta());
                 Err(Error::Foreign { kind: K::kind(&()).into_owned(), name: object.name_any(), owner })

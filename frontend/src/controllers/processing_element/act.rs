@@ -30,7 +30,7 @@ use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::{controller, is_controlled_by};
 use streams_kubernetes::queue::Outcome;
-use streams_kubernetes::writer::StatusWrite;
+use streams_kubernetes::writer::{Ensured, StatusWrite};
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
 use tracing::{Instrument, field};
@@ -394,7 +394,11 @@ impl<C: Cluster> PeReconciler<C> {
         }
         let is_same_launch = |existing: &Pod| pod_status::launch_of(existing, pe) == Some(launch_count);
         let created = match self.writer(key).create_or_match(&pod, is_same_launch).instrument(span).await {
-            Ok(created) => created,
+            Ok(Ensured::Created(created)) => {
+                answers.created = Some(pod_status::read_created(&created, &pod, pe, launch_count));
+                created
+            }
+            Ok(Ensured::Found(found)) => found,
             Err(error @ (Error::Foreign { .. } | Error::Terminating { .. })) => {
                 // It was created before, and somebody has deleted it, or taken the owner reference from it.
                 let is_free =

@@ -15,6 +15,9 @@ pub(crate) struct Answers {
     pub(super) is_fresh: bool,
     /// Pods that the API server showed and that the mirror may not have yet.
     pub(super) pods: Vec<ObservedPod>,
+    /// The pod that was created: of this one it is known what it was made from, whatever admission has made of its
+    /// annotations (rule pe-25).
+    pub(super) created: Option<ObservedPod>,
     /// Pods of an earlier PE object of the same name that the API server showed and that the mirror may not have yet.
     pub(super) predecessors: Vec<ObservedPod>,
     /// The launch count whose pod does not exist, as of the PE that was read or written last.

@@ -14,6 +14,14 @@ use std::collections::BTreeMap;
 use streams_api::{ProcessingElement, names};
 use streams_kubernetes::ownership::{controlled_by, controller};
 
+/// The annotations that say what a pod was made from.
+const ORIGIN: [&str; 4] = [
+    names::ANNOTATION_CONTENT_ID,
+    names::ANNOTATION_RUNTIME_ID,
+    names::ANNOTATION_POD_TEMPLATE_HASH,
+    names::ANNOTATION_PLACEMENT_HASH,
+];
+
 /// The metadata that a pod is to have besides what others add.
 pub(super) struct Wanted {
     labels: BTreeMap<String, String>,
@@ -26,14 +34,12 @@ impl Wanted {
     pub(super) fn of(pe: &ProcessingElement, launch_count: u64) -> Self {
         let mut labels = names::pe_labels(&pe.spec.job_name, pe.spec.id);
         labels.insert(names::LABEL_LAUNCH_COUNT.to_owned(), launch_count.to_string());
-        let status = pe.status.as_ref();
-        let recorded = [
-            (names::ANNOTATION_CONTENT_ID, status.and_then(|status| status.content_id.as_ref())),
-            (names::ANNOTATION_RUNTIME_ID, status.and_then(|status| status.runtime_id.as_ref())),
-            (names::ANNOTATION_POD_TEMPLATE_HASH, status.and_then(|status| status.pod_template_hash.as_ref())),
-            (names::ANNOTATION_PLACEMENT_HASH, status.and_then(|status| status.placement_hash.as_ref())),
-        ];
-        let annotations = recorded.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.clone())));
+        let recorded = pe
+            .status
+            .as_ref()
+            .map(|status| [&status.content_id, &status.runtime_id, &status.pod_template_hash, &status.placement_hash]);
+        let recorded = ORIGIN.into_iter().zip(recorded.into_iter().flatten());
+        let annotations = recorded.filter_map(|(key, value)| Some((key.to_owned(), value.clone()?)));
         Self { labels, annotations: annotations.collect() }
     }
 
@@ -58,6 +64,14 @@ fn difference(
 pub(super) fn spoilt(meta: &ObjectMeta, pe: &ProcessingElement, launch_count: u64) -> Option<String> {
     let disowned = || controller(meta).is_none().then(|| "metadata.ownerReferences".to_owned());
     Wanted::of(pe, launch_count).difference(meta).or_else(disowned)
+}
+
+/// The first of the annotations that say what a pod was made from which the pod has not, or not as it was sent, when it
+/// was just created.
+pub(super) fn changed_by_admission(sent: &ObjectMeta, created: &ObjectMeta) -> Option<String> {
+    let sent = sent.annotations.iter().flatten().filter(|(key, _)| ORIGIN.contains(&key.as_str()));
+    let sent: BTreeMap<String, String> = sent.map(|(key, value)| (key.clone(), value.clone())).collect();
+    difference("annotations", &sent, created.annotations.as_ref())
 }
 
 /// A merge patch that makes the metadata of the pod what it was, but for what others have added. The owner reference is

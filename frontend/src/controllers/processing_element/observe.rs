@@ -42,6 +42,9 @@ impl<C: Cluster> PeReconciler<C> {
             }
         }
         add_unknown(&mut pods, &answers.pods);
+        if let Some(created) = &answers.created {
+            pods.iter_mut().filter(|pod| pod.uid == created.uid).for_each(|pod| pod.take_origin_of(created));
+        }
         add_unknown(&mut predecessors, &answers.predecessors);
         let status = status(pe);
         let launch_count = status.launch_count.max(FIRST_LAUNCH);

@@ -295,6 +295,15 @@ impl ObservedPod {
         [name, uid].into_iter().chain(hashes).chain(explained).chain(of_owner).map(String::as_str)
     }
 
+    /// Takes what it was made from, and whether that was changed, from another state of it that knows.
+    pub(crate) fn take_origin_of(&mut self, other: &Self) {
+        self.content_id.clone_from(&other.content_id);
+        self.runtime_id.clone_from(&other.runtime_id);
+        self.template_hash.clone_from(&other.template_hash);
+        self.placement_hash.clone_from(&other.placement_hash);
+        self.spoilt = self.spoilt.take().or_else(|| other.spoilt.clone());
+    }
+
     /// It ended, and not with exit code 0.
     pub(crate) fn has_failed(&self) -> bool {
         self.end().is_some_and(|end| end.failed)

@@ -69,6 +69,20 @@ pub(super) fn read_of(pod: &Pod, pe: &ProcessingElement, launch_count: u64) -> o
     }
 }
 
+/// Reads a pod of this launch of the PE that was just created. What it was made from is what was sent: admission may
+/// have dropped or changed the annotations that say it (rule pe-25).
+pub(super) fn read_created(
+    created: &Pod,
+    sent: &Pod,
+    pe: &ProcessingElement,
+    launch_count: u64,
+) -> observed::ObservedPod {
+    let spoilt = metadata::changed_by_admission(&sent.metadata, &created.metadata);
+    let mut pod = observed::ObservedPod { spoilt, ..read_of(created, pe, launch_count) };
+    pod.take_origin_of(&read(sent, launch_count));
+    pod
+}
+
 /// Reads a pod of an earlier PE object of the name. Only its label says for which launch it was made. If the uid of the
 /// object is known, the name must be that of this launch.
 pub(super) fn read_predecessor(pod: &Pod, pe: &ProcessingElement) -> observed::ObservedPod {

@@ -97,7 +97,7 @@ impl<C: Cluster> Actor<'_, C> {
                     let restored = self.writer().restore::<ParallelRegion>(owner, fields, &meta).await?;
                     return self.note_kept(child, &desired, &restored);
                 }
-                let created = self.writer().create_or_match(&desired, |_| true).await?;
+                let created = self.writer().create_or_match(&desired, |_| true).await?.object();
                 // After the commit it has whatever width users write.
                 let is_committed = self.observed.status.generation == Some(generation.number);
                 let width = if is_committed { created.spec.width } else { desired.spec.width };

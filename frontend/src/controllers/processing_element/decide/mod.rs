@@ -367,6 +367,8 @@ impl<'a> DecisionBuilder<'a> {
             _ => return None,
         };
         let is_usual = !pod.is_deleting()
+            // Who looks later does not know what it was made from.
+            && pod.spoilt.is_none()
             && !observed.first_was_deleted
             && obstacle(observed).is_none()
             && observed.refusal.is_none()

@@ -123,28 +123,91 @@ fn how_a_pod_ended_is_known_whatever_others_have_made_of_its_metadata() {
     }
 }
 
-/// The answer to its creation is lost, and the one that has created it knows nothing of it.
+/// The answer to its creation is lost, and the one that has created it knows nothing of it. Nor does it know what the
+/// pod was made from but by its annotations.
 #[test]
 fn a_pod_that_is_spoilt_before_it_is_recorded_is_taken_for_that_of_its_launch() {
-    for events in SPOILT {
+    let is_of_origin = |event: &ClusterEvent| matches!(event, ClusterEvent::Unannotate(_));
+    for events in SPOILT.iter().filter(|events| !events.iter().any(is_of_origin)) {
         let mut simulation = PeSimulation::new();
         simulation.lose_answer_after(1, true);
         simulation.reconcile();
         let pod = simulation.pods()[0].metadata.uid.clone();
-        events.iter().for_each(|event| simulation.happen(*event));
+        events.iter().for_each(|event| simulation.take_place(*event));
         settle(&mut simulation);
         let expected = (1, 0, Some(PePhase::Running));
         assert_eq!((launches(&simulation), simulation.pe().status.unwrap().pod_uid), (expected, pod), "{events:?}");
     }
 }
 
+/// What the PE says of somebody who insists on other metadata of its pod.
+fn contended(simulation: &PeSimulation) -> Option<String> {
+    let status = simulation.pe().status.unwrap_or_default();
+    condition::get(&status.conditions, condition::CONTENDED).map(|contended| contended.message.clone())
+}
+
+/// The first pod and the next ones would be replaced for ever, as if it were not known what they were made from.
+#[test]
+fn admission_that_drops_annotations_of_pods_replaces_none_and_is_told() {
+    let annotations = [
+        names::ANNOTATION_CONTENT_ID,
+        names::ANNOTATION_RUNTIME_ID,
+        names::ANNOTATION_POD_TEMPLATE_HASH,
+        names::ANNOTATION_PLACEMENT_HASH,
+    ];
+    for (annotation, is_crowded) in
+        annotations.into_iter().flat_map(|annotation| [(annotation, false), (annotation, true)])
+    {
+        let mut simulation = PeSimulation::new();
+        simulation.crowd(is_crowded);
+        simulation.admission_drops(Some(annotation));
+        simulation.reconcile();
+        work(&mut simulation);
+        simulation.take_place(ClusterEvent::Run);
+        work(&mut simulation);
+        assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Running)), "{annotation} {is_crowded}");
+        let message = contended(&simulation).unwrap();
+        assert!(message.contains(&format!("metadata.annotations.{annotation};")), "{message}");
+        // The same of the next launch.
+        simulation.take_place(ClusterEvent::Text { generation: false });
+        work(&mut simulation);
+        while simulation.pods().len() > 1
+            || simulation.pods().iter().any(|pod| pod.metadata.deletion_timestamp.is_some())
+        {
+            simulation.take_place(ClusterEvent::Finish { said: true, code: 0 });
+            work(&mut simulation);
+        }
+        simulation.take_place(ClusterEvent::Run);
+        work(&mut simulation);
+        assert_eq!(launches(&simulation), (2, 0, Some(PePhase::Running)), "{annotation} {is_crowded}");
+        let told: Vec<_> = simulation.notices().into_iter().map(|notice| notice.reason).collect();
+        assert_eq!(told, ["Contended", "Restarting"], "{annotation} {is_crowded}");
+        simulation.admission_drops(None);
+        settle(&mut simulation);
+        assert_eq!(launches(&simulation), (2, 0, Some(PePhase::Running)), "{annotation} {is_crowded}");
+        assert_eq!(contended(&simulation), None, "{annotation} {is_crowded}");
+    }
+}
+
+/// Then only its annotations say what it was made from.
+#[test]
+fn admission_that_drops_an_annotation_of_a_pod_whose_creation_was_not_answered_costs_one_launch() {
+    let mut simulation = PeSimulation::new();
+    simulation.admission_drops(Some(names::ANNOTATION_RUNTIME_ID));
+    simulation.lose_answer_after(1, true);
+    simulation.reconcile();
+    assert_eq!(simulation.pods().len(), 1);
+    for _ in 0..4 {
+        work(&mut simulation);
+    }
+    simulation.admission_drops(None);
+    settle(&mut simulation);
+    assert_eq!(launches(&simulation), (2, 0, Some(PePhase::Running)));
+}
+
 /// Kubernetes, or a controller, may come to own it. The simulation checks that no two pods run at once.
 #[test]
 fn a_pod_that_something_else_controls_is_told_of_and_goes_before_the_next_one_comes() {
-    let contended = |simulation: &PeSimulation| {
-        let status = simulation.pe().status.unwrap();
-        condition::get(&status.conditions, condition::CONTENDED).map(|contended| contended.message.clone())
-    };
     for (is_unseen, is_hidden) in [(false, false), (true, false), (false, true)] {
         let mut simulation = second_launch();
         let pod = simulation.pods()[0].metadata.uid.clone();
@@ -190,10 +253,6 @@ fn a_pod_that_is_given_away_before_it_is_recorded_gets_no_other_one_beside_it() 
 #[test]
 fn with_somebody_who_changes_the_metadata_of_a_pod_again_and_again_nobody_writes_in_turn_for_ever() {
     let mut simulation = second_launch();
-    let contended = |simulation: &PeSimulation| {
-        let status = simulation.pe().status.unwrap();
-        condition::get(&status.conditions, condition::CONTENDED).map(|contended| contended.message.clone())
-    };
     let is_spoilt = |simulation: &PeSimulation| {
         let labels = simulation.pods()[0].metadata.labels.clone().unwrap();
         labels.get(names::LABEL_PE).map(String::as_str) != Some("3")

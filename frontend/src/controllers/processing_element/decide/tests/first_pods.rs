@@ -48,7 +48,7 @@ fn in_a_crowd_the_first_pod_is_recorded_when_it_runs() {
     }
 
     type Edit = fn(&mut PeObservation);
-    let table: [(&str, Edit); 9] = [
+    let table: [(&str, Edit); 10] = [
         ("no crowd", |observed| observed.may_wait_long = false),
         ("late", |observed| observed.now = at(60)),
         ("runs", |observed| observed.pods = vec![pod(1)]),
@@ -58,6 +58,7 @@ fn in_a_crowd_the_first_pod_is_recorded_when_it_runs() {
         ("a restart", |observed| observed.wanted.restart_requested = Some("now".to_owned())),
         ("another text", |observed| observed.wanted.runtime_id = "r1".to_owned()),
         ("other options", |observed| observed.template = Ok(template("t1", "p0"))),
+        ("admission", |observed| observed.pods.iter_mut().for_each(|pod| pod.spoilt = Some("metadata".to_owned()))),
     ];
     for (what, edit) in table {
         let mut observed = of(pending.clone());

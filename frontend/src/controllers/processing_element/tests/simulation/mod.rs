@@ -281,6 +281,14 @@ impl PeSimulation {
         counted
     }
 
+    /// Admission takes this annotation from pods from now on, whenever one is written; or none any more.
+    pub(super) fn admission_drops(&self, annotation: Option<&str>) {
+        self.surroundings.server.declares_everything();
+        if let Some(annotation) = annotation {
+            self.surroundings.server.does_not_declare::<Pod>(&["metadata", "annotations", annotation], false);
+        }
+    }
+
     /// From now on, the first try of each write of a status is not answered.
     pub(super) fn lose_first_tries(&mut self) {
         self.writes_twice = true;
@@ -412,6 +420,12 @@ impl PeSimulation {
         happen(&self.surroundings, &self.leader.known_launches, event);
     }
 
+    /// The same of something that must not come to nothing, as when there is no pod that it could happen to.
+    pub(super) fn take_place(&self, event: ClusterEvent) {
+        let took_place = happen(&self.surroundings, &self.leader.known_launches, event);
+        assert!(took_place, "{event:?} came to nothing");
+    }
+
     /// Everything is healthy from now on: until nothing changes any more.
     pub(super) fn calm_down(&mut self) {
         for event in [ClusterEvent::Commit, ClusterEvent::TextThere(true), ClusterEvent::Refuse(false)] {
@@ -523,11 +537,13 @@ impl PeSimulation {
     }
 }
 
-/// Something happens. It is the process that leads which creates a PE again.
-fn happen(surroundings: &Surroundings, known_launches: &KnownLaunches, event: ClusterEvent) {
-    if surroundings.happen(event) && event == ClusterEvent::MakeAgain {
+/// Something happens. It is the process that leads which creates a PE again. Says whether anything happened.
+fn happen(surroundings: &Surroundings, known_launches: &KnownLaunches, event: ClusterEvent) -> bool {
+    let took_place = surroundings.happen(event);
+    if took_place && event == ClusterEvent::MakeAgain {
         known_launches.note_applied(&surroundings.server.get(&key(PE)).unwrap());
     }
+    took_place
 }
 
 fn policies(pe: &ProcessingElement) -> Policies {
