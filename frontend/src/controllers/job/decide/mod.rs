@@ -167,11 +167,15 @@ pub(super) fn has_abandoned(observed: &JobObservation) -> bool {
 }
 
 /// PE objects that were created for a proposal which was abandoned, and that the present proposal does not want
-/// (rule job-25).
+/// (rule job-25). What the committed generation has was not created for a proposal (rule job-12), whatever others have
+/// made of its spec. While its plan is lost, nobody knows what it has, and nothing is committed.
 fn abandoned(observed: &JobObservation) -> Vec<u64> {
+    if matches!(observed.committed, Some(Loaded::Lost(_))) {
+        return Vec::new();
+    }
     let next = next_generation(&observed.status);
-    let proposal = proposed(observed);
-    let wanted = |id: &u64| proposal.is_some_and(|proposal| proposal.processing_elements.contains_key(id));
+    let generations = [committed(observed), proposed(observed)];
+    let wanted = |id: &u64| generations.iter().flatten().any(|wanted| wanted.processing_elements.contains_key(id));
     let pes = observed.children.processing_elements.iter();
     pes.filter(|(id, pe)| pe.generation >= next && !wanted(id)).map(|(id, _)| *id).collect()
 }

@@ -354,6 +354,27 @@ fn nobody_else_says_that_an_export_or_import_is_of_a_later_generation() {
     simulation.check_at_rest();
 }
 
+/// It would be deleted, as if it were one of an abandoned proposal, and one that is not restartable for good.
+#[test]
+fn a_pe_of_the_job_is_restored_although_somebody_has_made_it_one_of_a_later_generation() {
+    let mut simulation = JobSimulation::running();
+    let starts = simulation.starts();
+    // Without its hash the spec is believed.
+    let later = json!({"metadata": {"annotations": {names::ANNOTATION_START_HASH: null}}, "spec": {"generation": 99}});
+    for id in [0, NOT_RESTARTABLE] {
+        let seen = |simulation: &JobSimulation| {
+            let uid = simulation.pe(id).and_then(|pe| pe.uid());
+            (uid, shown::<ProcessingElement>(simulation, &pe_name(id)))
+        };
+        let before = seen(&simulation);
+        patch::<ProcessingElement>(&simulation, &pe_name(id), &later);
+        simulation.settle();
+        assert_eq!(seen(&simulation), before, "{id}");
+        assert_eq!(simulation.starts(), starts, "{id}");
+    }
+    simulation.check_at_rest();
+}
+
 /// Users may write it. Whoever says the condition writes it again.
 #[test]
 fn a_condition_that_cannot_be_read_leaves_the_object_as_it_is() {

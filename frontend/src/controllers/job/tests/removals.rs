@@ -270,6 +270,27 @@ fn a_pe_of_an_abandoned_proposal_goes_at_once_though_its_generation_is_committed
     }
 }
 
+/// Whatever others have made of it.
+#[test]
+fn a_pe_of_the_committed_generation_is_of_no_abandoned_proposal() {
+    let mut simulation = JobSimulation::running();
+    simulation.leader.catch_up();
+    let running = simulation.leader.observed();
+    let pe = ObservedPe { generation: 99, ..running.children.processing_elements[&0].clone() };
+    // the PE, the plan is lost -> it is deleted
+    for (id, is_lost, expected) in [(0, false, false), (77, false, true), (0, true, false), (77, true, false)] {
+        let mut observed = running.clone();
+        observed.children.processing_elements.insert(id, pe.clone());
+        if is_lost {
+            observed.committed = Some(Loaded::Lost("gone".to_owned()));
+        }
+        let JobDecision::Work(actions) = decide(&observed).0 else { panic!("a step") };
+        let pe = Owned::Child(Child::ProcessingElement(id));
+        let is_it = |action: &JobAction| matches!(action, JobAction::Delete(deleted, _) if *deleted == pe);
+        assert_eq!(actions.iter().any(is_it), expected, "{id} {is_lost}");
+    }
+}
+
 fn key_of(id: u64) -> Key {
     Key::new(NAMESPACE, &names::processing_element(JOB, id))
 }
