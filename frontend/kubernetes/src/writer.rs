@@ -504,10 +504,19 @@ fn other_content(desired: &ConfigMap, existing: &ConfigMap) -> Option<String> {
 /// The object with the hash of what it was without, if it has none.
 fn with_hash<K: Object>(applied_hash: &str, desired: &K) -> Result<K, Error> {
     let mut hashed = desired.clone();
-    if !desired.annotations().contains_key(applied_hash) {
-        hashed.annotations_mut().insert(applied_hash.to_owned(), hash(desired)?);
-    }
+    hashed.annotations_mut().insert(applied_hash.to_owned(), hash_of_applied(applied_hash, desired)?);
     Ok(hashed)
+}
+
+/// What [`Writer::apply`] says in the annotation `applied_hash` of an object that is to be like this.
+///
+/// # Errors
+/// It cannot be written as JSON.
+pub fn hash_of_applied<K: Object>(applied_hash: &str, desired: &K) -> Result<String, Error> {
+    match desired.annotations().get(applied_hash) {
+        Some(hash) => Ok(hash.clone()),
+        None => hash(desired),
+    }
 }
 
 /// Whether an object has the status that was sent, for the same spec.

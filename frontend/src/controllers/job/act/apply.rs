@@ -20,7 +20,7 @@ use streams_kubernetes::drift::dropped;
 use streams_kubernetes::error::definition;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::{ConfigMapMeta, version};
-use streams_kubernetes::writer::Applied;
+use streams_kubernetes::writer::{Applied, hash_of_applied};
 use streams_kubernetes::{Error, Key};
 
 /// What the API server has kept of an object that was written.
@@ -106,7 +106,8 @@ impl<C: Cluster> Actor<'_, C> {
                     let (kind, name) = (ParallelRegion::kind(&()).into_owned(), desired.name_any());
                     return Err(Error::Conflict { kind, name });
                 }
-                self.note_write(child, None, &desired, &Applied::Written(Box::new(created)))
+                self.note_version(child, None, String::new(), version(&created.metadata));
+                self.note_kept(child, &desired, &created)
             }
             Child::HostPool(index) => {
                 let Some(pool) = generation.plan.host_pools.iter().find(|pool| pool.index == index) else {
@@ -162,7 +163,8 @@ impl<C: Cluster> Actor<'_, C> {
         self.note_write(child, None, desired, &applied)
     }
 
-    /// The mirror may take a while to show what was written. `pe`: of a PE, what was written of it.
+    /// The mirror may take a while to show what was written. `pe`: of a PE, what was written of it. What was applied is
+    /// what was sent, be it that admission has dropped the annotation that says so (rule call-19).
     fn note_write<K: Object>(
         &self,
         child: Child,
@@ -171,7 +173,8 @@ impl<C: Cluster> Actor<'_, C> {
         applied: &Applied<K>,
     ) -> Result<KeptByServer, Error> {
         let Applied::Written(object) = applied else { return Ok(KeptByServer::Whole) };
-        self.note_version(child, pe, &**object, version(object.meta()));
+        let applied = hash_of_applied(names::ANNOTATION_APPLIED_HASH, desired)?;
+        self.note_version(child, pe, applied, version(object.meta()));
         self.note_kept(child, desired, object)
     }
 
@@ -196,11 +199,11 @@ impl<C: Cluster> Actor<'_, C> {
         })
     }
 
-    /// The mirror does not show this version of the object yet, or a newer one.
-    pub(super) fn note_version<K: Resource>(&self, child: Child, pe: Option<WrittenPe>, object: &K, version: u64) {
-        let hash = object.annotations().get(names::ANNOTATION_APPLIED_HASH).cloned().unwrap_or_default();
+    /// The mirror does not show this version of the object yet, or a newer one. `applied`: the hash of what was applied
+    /// to it; empty for a region, which is created.
+    pub(super) fn note_version(&self, child: Child, pe: Option<WrittenPe>, applied: String, version: u64) {
         let at = self.reconciler.cluster.now();
-        let write = OwnWrite { version, at, applied: hash, pe };
+        let write = OwnWrite { version, at, applied, pe };
         self.remember(|entry| entry.own_writes.note(Owned::Child(child), write));
     }
 

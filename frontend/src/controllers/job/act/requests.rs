@@ -297,13 +297,13 @@ impl<C: Cluster> Actor<'_, C> {
         let elasticity = Manager(names::ELASTICITY_MANAGER);
         match self.reconciler.cluster.merge::<ParallelRegion>(elasticity, &key, &patch).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                self.note_version(child, None, &*region, version(&region.metadata).saturating_add(1));
+                self.note_version(child, None, String::new(), version(&region.metadata).saturating_add(1));
                 Ok(())
             }
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(written(&*region, error)),
             Ok(region) => {
-                self.note_version(child, None, &region, version(&region.metadata));
+                self.note_version(child, None, String::new(), version(&region.metadata));
                 Ok(())
             }
         }

@@ -3,11 +3,14 @@
 use super::simulation::{JOB, JobSimulation, NAMESPACE, wait_for};
 use crate::controllers::job::objects::port_labels;
 use crate::controllers::job::reconciler::rewrites::Rewrites;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use streams_api::{MaxUnavailable, PeOptions, ProcessingElement, RolloutOptions, TraceLevel, condition, names};
+use streams_api::{
+    ConsistentRegion, Export, HostPool, Import, MaxUnavailable, PeOptions, ProcessingElement, RolloutOptions,
+    TraceLevel, condition, names,
+};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster as _, Manager, Object};
 
@@ -155,4 +158,39 @@ fn what_was_applied_is_known_although_it_was_never_shown() {
     assert_eq!((&object.applied, object.drift.is_some()), (&written, true));
     simulation.settle();
     simulation.check_at_rest();
+}
+
+/// Admission drops it from objects of this kind whenever one is written.
+fn drop_hash<K: Object>(simulation: &JobSimulation) {
+    let path = ["metadata", "annotations", names::ANNOTATION_APPLIED_HASH];
+    simulation.server.does_not_declare::<K>(&path, false);
+}
+
+/// It would be applied again and again, with nothing that names it, and the job would never be submitted.
+#[test]
+fn a_job_whose_objects_cannot_say_what_was_applied_is_submitted_and_resized_and_says_so() {
+    let mut simulation = JobSimulation::new();
+    drop_hash::<ProcessingElement>(&simulation);
+    drop_hash::<Service>(&simulation);
+    drop_hash::<HostPool>(&simulation);
+    drop_hash::<Export>(&simulation);
+    drop_hash::<Import>(&simulation);
+    drop_hash::<ConsistentRegion>(&simulation);
+    drop_hash::<ConfigMap>(&simulation);
+    simulation.settle();
+    assert_eq!(simulation.status().generation, Some(0));
+    assert!(hash_of_pe(&simulation, 0).is_none());
+    let message = contended(&simulation).unwrap();
+    assert!(message.contains("metadata.annotations.streams.ibm.com/applied-hash of "), "{message}");
+    simulation.check_at_rest();
+    simulation.resize(0, 4);
+    simulation.settle();
+    assert_eq!(simulation.status().generation, Some(1));
+    simulation.check_at_rest();
+    simulation.server.declares_everything();
+    simulation.wait(3600);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert!(hash_of_pe(&simulation, 0).is_some());
+    assert_eq!(contended(&simulation), None);
 }
