@@ -83,6 +83,11 @@ pub struct ParallelRegionSpec {
 }
 
 impl ParallelRegion {
+    /// Somebody has copied it: it has another name than the job gives to the region of its index (rule name-3).
+    pub fn is_copy(&self) -> bool {
+        self.metadata.name.as_deref() != Some(&*names::parallel_region(&self.spec.job_name, self.spec.index))
+    }
+
     /// A merge patch that gives the region this width, unless it was changed since it was read. It carries the trace
     /// context of whoever wants the width, for the `metadata.generation` that comes of it; a former one ends.
     pub fn with_width(&self, width: u32, trace_parent: Option<&str>) -> serde_json::Value {

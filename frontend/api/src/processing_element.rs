@@ -152,6 +152,13 @@ pub struct ProcessingElementSpec {
     pub options: PeOptions,
 }
 
+impl ProcessingElement {
+    /// Somebody has copied it: it has another name than the job gives to the PE of its number (rule name-3).
+    pub fn is_copy(&self) -> bool {
+        self.metadata.name.as_deref() != Some(&*names::processing_element(&self.spec.job_name, self.spec.id))
+    }
+}
+
 impl ProcessingElementSpec {
     /// Whether a failed pod is replaced: the user's choice, else what the operators permit.
     pub fn restart_failed_pod(&self) -> bool {

@@ -158,9 +158,9 @@ pub(crate) fn launch(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The member that a PE is, if it is in a region.
+/// The member that a PE is, if it is in a region. A copy that somebody has made of a PE is none.
 fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member> {
-    if pe.spec.consistent_regions.is_empty() {
+    if pe.spec.consistent_regions.is_empty() || pe.is_copy() {
         return None;
     }
     let status = pe.status.as_ref();
@@ -196,4 +196,26 @@ fn launch_of(pod: &Pod, pe: &ProcessingElement) -> Option<u32> {
 fn is_running(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streams_api::ProcessingElementSpec;
+    use streams_kubernetes::metrics::Metrics;
+
+    #[test]
+    fn a_copy_of_a_pe_is_no_member() {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        // name, its regions -> the member that it is
+        let table: [(&str, &[u64], Option<u64>); 4] =
+            [("flow-3", &[0], Some(3)), ("flow-3", &[], None), ("flow-3b", &[0], None), ("flow-03", &[0], None)];
+        for (name, regions, expected) in table {
+            let (job_name, consistent_regions) = ("flow".to_owned(), regions.to_vec());
+            let spec =
+                ProcessingElementSpec { job_name, id: 3, consistent_regions, ..ProcessingElementSpec::default() };
+            let found = member(&mirrors, &Key::new("n", name), &ProcessingElement::new(name, spec));
+            assert_eq!(found.map(|member| member.pe), expected, "{name} {regions:?}");
+        }
+    }
 }

@@ -65,11 +65,12 @@ pub trait ClusterView: Send + Sync + 'static {
     fn changes(&self, namespace: &str, job: &str) -> watch::Receiver<u64>;
 }
 
-/// Whether a job controls the region; `None`: any job. Anybody may make one that names the job.
+/// Whether a job controls the region; `None`: any job. Anybody may make one that names the job, or a copy of one that
+/// the job controls.
 fn is_of(region: &ParallelRegion, job: Option<&str>) -> bool {
     let owner = controller(&region.metadata);
     let owner = owner.filter(|owner| owner.kind == Job::kind(&()) && owner.api_version == Job::api_version(&()));
-    owner.is_some_and(|owner| job.is_none_or(|job| owner.name == job))
+    !region.is_copy() && owner.is_some_and(|owner| job.is_none_or(|job| owner.name == job))
 }
 
 impl ClusterView for Mirrors {
@@ -125,7 +126,8 @@ impl ClusterView for Mirrors {
 
     fn processing_elements(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<ProcessingElement>>> {
         let kept = self.processing_elements.kept_of_job(&Key::new(namespace, job));
-        Box::new(kept.into_iter().filter_map(|(_, element)| element.read()))
+        let read = kept.into_iter().filter_map(|(_, element)| element.read());
+        Box::new(read.filter(|element| !element.is_copy()))
     }
 
     fn too_old(&self) -> Option<String> {
@@ -143,5 +145,50 @@ impl ClusterView for Mirrors {
 
     fn changes(&self, namespace: &str, job: &str) -> watch::Receiver<u64> {
         self.job_changes.of(&Key::new(namespace, job))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::tests::LateMirrors;
+    use kube::core::ObjectMeta;
+    use streams_api::{BundleReference, JobSpec, ParallelRegionSpec, ProcessingElementSpec};
+    use streams_kubernetes::ownership::controlled_by;
+    use streams_kubernetes_fake::Server;
+
+    /// Whoever copies an object keeps its owner references and labels.
+    #[test]
+    fn copies_of_regions_and_pes_are_none_of_the_job() {
+        let server = Server::new();
+        let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+        job.metadata.namespace = Some("n".to_owned());
+        let job = server.create(&job);
+        let meta = |name: &str| ObjectMeta {
+            namespace: Some("n".to_owned()),
+            name: Some(name.to_owned()),
+            labels: Some(names::job_labels("flow")),
+            owner_references: Some(vec![controlled_by(&job)]),
+            ..ObjectMeta::default()
+        };
+        let (job_name, name) = ("flow".to_owned(), "R".to_owned());
+        let of_region = ParallelRegionSpec { job_name: job_name.clone(), index: 0, name, width: 2 };
+        let of_pe = ProcessingElementSpec { job_name, id: 3, ..ProcessingElementSpec::default() };
+        // The names of copies come before those of the others, and after them.
+        for name in ["flow-0", "a-copy", "flow-0b"] {
+            server.create(&ParallelRegion { metadata: meta(name), spec: of_region.clone(), status: None });
+        }
+        for name in ["flow-3", "a-copy", "flow-3b"] {
+            server.create(&ProcessingElement { metadata: meta(name), spec: of_pe.clone(), status: None });
+        }
+        let mirrors = LateMirrors::of(&server).mirrors;
+        let name_of = |region: Arc<ParallelRegion>| region.metadata.name.clone().unwrap();
+        assert_eq!(mirrors.region("n", "flow", "R").map(name_of).as_deref(), Some("flow-0"));
+        for job in [Some("flow"), None] {
+            let found: Vec<_> = ClusterView::regions(&mirrors, "n", job).into_iter().map(name_of).collect();
+            assert_eq!(found, ["flow-0"], "{job:?}");
+        }
+        let pes = ClusterView::processing_elements(&mirrors, "n", "flow");
+        assert_eq!(pes.map(|pe| pe.metadata.name.clone().unwrap()).collect::<Vec<_>>(), ["flow-3"]);
     }
 }

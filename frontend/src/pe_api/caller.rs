@@ -399,13 +399,13 @@ impl PeApi {
 }
 
 /// The PE that controls the pod. A label alone says nothing: anybody can label a pod. Its launch is the one that the PE
-/// has recorded for it; its label counts until then.
+/// has recorded for it; its label counts until then. A copy that somebody has made of a PE speaks for nobody.
 fn speaker(api: &PeApi, pod: &Key) -> Option<Speaker> {
     let pod = api.mirrors.pods.get(pod)?;
     let meta = &pod.metadata;
     let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
     let element = api.mirrors.processing_elements.get(&Key::new(meta.namespace.as_deref()?, &owner.name))?;
-    if !is_controlled_by(meta, &*element) {
+    if !is_controlled_by(meta, &*element) || element.is_copy() {
         return None;
     }
     let recorded = element.status.as_ref().and_then(|status| status.launch_of(meta.uid.as_deref()));

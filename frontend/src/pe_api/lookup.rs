@@ -194,6 +194,6 @@ impl PeApi {
         let owner = self.job(caller, job)?;
         let mut regions = self.mirrors.regions_named(&Key::new(&caller.namespace, job), name);
         let absent = || Refusal::Absent(format!("job {job} has no parallel region {name}"));
-        regions.find(|region| is_controlled_by(&region.metadata, &*owner)).ok_or_else(absent)
+        regions.find(|region| is_controlled_by(&region.metadata, &*owner) && !region.is_copy()).ok_or_else(absent)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Knows: which there are, and how they are called. Must not know: the objects.
 
+use std::str::FromStr;
 use streams_api::names;
 
 /// The key of an object of the job that the controller applies.
@@ -53,4 +54,11 @@ pub(crate) struct Port {
     pub(crate) pe: u64,
     /// Id of the port.
     pub(crate) id: u32,
+}
+
+/// The number in the name of an object. The controller writes none with zeros before it: such an object is a copy that
+/// somebody has made.
+pub(crate) fn numbered<N: FromStr>(text: &str) -> Option<N> {
+    let is_as_written = text == "0" || text.starts_with(|digit: char| matches!(digit, '1'..='9'));
+    text.parse().ok().filter(|_| is_as_written)
 }

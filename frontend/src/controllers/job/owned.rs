@@ -2,7 +2,7 @@
 //!
 //! Knows: which kinds there are. Must not know: the objects.
 
-use super::child::{Child, Port};
+use super::child::{Child, Port, numbered};
 use kube::Resource;
 use std::fmt;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement, names};
@@ -20,10 +20,10 @@ impl Owned {
     /// The key of the object of this kind and name, if a job of that name can have one.
     pub(crate) fn of_name<K: Resource<DynamicType = ()>>(job: &str, name: &str) -> Option<Self> {
         let suffix = || name.strip_prefix(job)?.strip_prefix('-');
-        let number = || suffix()?.parse().ok();
+        let number = || numbered(suffix()?);
         let port = || {
             let (pe, id) = suffix()?.split_once('-')?;
-            Some(Port { pe: pe.parse().ok()?, id: id.parse().ok()? })
+            Some(Port { pe: numbered(pe)?, id: numbered(id)? })
         };
         let kind = K::kind(&());
         Some(match &*kind {
@@ -37,7 +37,7 @@ impl Owned {
             _ if kind == Export::kind(&()) => Self::Child(Child::Export(port()?)),
             _ if kind == Import::kind(&()) => Self::Child(Child::Import(port()?)),
             _ if kind == ConsistentRegion::kind(&()) => {
-                Self::Child(Child::ConsistentRegion(suffix()?.strip_prefix("cr")?.parse().ok()?))
+                Self::Child(Child::ConsistentRegion(numbered(suffix()?.strip_prefix("cr")?)?))
             }
             _ => return None,
         })
@@ -87,6 +87,33 @@ mod tests {
             of::<Service>(Child::ConsistentRegionService),
         ] {
             assert_eq!(found, Some(key));
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_copy_is_that_of_no_object_of_the_job() {
+        let of = |name: &str| {
+            [
+                Owned::of_name::<ProcessingElement>("job-1", name),
+                Owned::of_name::<Export>("job-1", name),
+                Owned::of_name::<ConsistentRegion>("job-1", name),
+            ]
+        };
+        let child = |child| Some(Owned::Child(child));
+        let table = [
+            ("job-1-0", [child(Child::ProcessingElement(0)), None, None]),
+            ("job-1-10", [child(Child::ProcessingElement(10)), None, None]),
+            ("job-1-03", [None, None, None]),
+            ("job-1-00", [None, None, None]),
+            ("job-1-3b", [None, None, None]),
+            ("job-1-7-20", [None, child(Child::Export(Port { pe: 7, id: 20 })), None]),
+            ("job-1-7-02", [None, None, None]),
+            ("job-1-07-2", [None, None, None]),
+            ("job-1-cr6", [None, None, child(Child::ConsistentRegion(6))]),
+            ("job-1-cr06", [None, None, None]),
+        ];
+        for (name, expected) in table {
+            assert_eq!(of(name), expected, "{name}");
         }
     }
 }

@@ -109,7 +109,8 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         }
         let before = region.status.clone().unwrap_or_default();
         let after = match job.as_ref().filter(|job| is_controlled_by(&region.metadata, &***job)) {
-            Some(job) => status::status(region, job, *now),
+            Some(job) if !region.is_copy() => status::status(region, job, *now),
+            Some(_) => status::of_copy(region, *now),
             // Somebody made it by hand. One that is controlled by a job which is gone is about to go as well.
             None if is_stray(&region.metadata) => status::of_stray(region, job.as_deref(), *now),
             None => return None,
@@ -165,7 +166,8 @@ impl<C: Cluster> RegionReconciler<C> {
 /// what is seen of the job: somebody may have changed the bound just before, and mirrors are filled apart (rule
 /// elasticity-4).
 fn may_have_other_bounds(region: &ParallelRegion, job: &Job, now: Timestamp) -> bool {
-    if version(&region.metadata) < version(&job.metadata) || !is_controlled_by(&region.metadata, job) {
+    let is_of_job = is_controlled_by(&region.metadata, job) && !region.is_copy();
+    if version(&region.metadata) < version(&job.metadata) || !is_of_job {
         return false;
     }
     let refused = status::status(region, job, now).rejected.filter(|refused| refused.reason == OUT_OF_BOUNDS);

@@ -21,9 +21,6 @@ pub(super) const ROLLING_OUT: &str = "RollingOut";
 
 /// What a region says that no job controls (rule elasticity-4). `job` has the name that it gives.
 pub(super) fn of_stray(region: &ParallelRegion, job: Option<&Job>, now: Timestamp) -> ParallelRegionStatus {
-    let mut status = region.status.clone().unwrap_or_default();
-    let generation = region.metadata.generation;
-    status.observed_generation = generation;
     let created = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0);
     let why = match job {
         None => "it was made by hand, or its job was deleted and has left it behind",
@@ -31,12 +28,26 @@ pub(super) fn of_stray(region: &ParallelRegion, job: Option<&Job>, now: Timestam
             "an earlier job of the name was deleted and has left it behind"
         }
         // Only its job has given it one.
-        Some(_) if status.width.is_some() => "its owner reference was removed",
+        Some(_) if region.status.as_ref().is_some_and(|status| status.width.is_some()) => {
+            "its owner reference was removed"
+        }
         Some(_) => "it was made by hand",
     };
-    let message = format!("no job controls the region: {why}; it has no effect");
-    condition::set(&mut status.conditions, condition::READY, false, STRAY, &message, generation, now);
-    condition::set(&mut status.conditions, condition::PROGRESSING, false, STRAY, &message, generation, now);
+    without_effect(region, &format!("no job controls the region: {why}; it has no effect"), now)
+}
+
+/// What a region says that somebody has copied (rule elasticity-4).
+pub(super) fn of_copy(region: &ParallelRegion, now: Timestamp) -> ParallelRegionStatus {
+    let original = names::parallel_region(&region.spec.job_name, region.spec.index);
+    without_effect(region, &format!("it is a copy of {original}; it has no effect"), now)
+}
+
+fn without_effect(region: &ParallelRegion, message: &str, now: Timestamp) -> ParallelRegionStatus {
+    let mut status = region.status.clone().unwrap_or_default();
+    let generation = region.metadata.generation;
+    status.observed_generation = generation;
+    condition::set(&mut status.conditions, condition::READY, false, STRAY, message, generation, now);
+    condition::set(&mut status.conditions, condition::PROGRESSING, false, STRAY, message, generation, now);
     status
 }
 

@@ -245,6 +245,30 @@ fn a_region_that_was_made_by_hand_is_reported_once() {
 }
 
 #[test]
+fn a_copy_of_a_region_says_so_once_and_wants_nothing() {
+    let server = server();
+    let original = server.get::<ParallelRegion>(&key("flow-0")).unwrap();
+    server.remove::<ParallelRegion>(&key("flow-0"));
+    let mut copy = ParallelRegion { status: None, ..original };
+    copy.metadata.name = Some("flow-0b".to_owned());
+    (copy.metadata.resource_version, copy.metadata.uid, copy.spec.width) = (None, None, 5);
+    server.create(&copy);
+    let mut process = RegionProcess::start(&server);
+    for _ in 0..3 {
+        process.mirrors.deliver_all();
+        block_on(reconcile(&process.reconciler, &key("flow-0b"))).unwrap();
+    }
+    let status = server.get::<ParallelRegion>(&key("flow-0b")).unwrap().status.unwrap();
+    let ready = condition::get(&status.conditions, condition::READY).unwrap();
+    assert_eq!(
+        (ready.reason.as_str(), ready.message.as_str()),
+        ("JobMissing", "it is a copy of flow-0; it has no effect")
+    );
+    let announced: Vec<_> = server.announced().into_iter().map(|announced| announced.notice.reason).collect();
+    assert_eq!(announced, ["JobMissing"]);
+}
+
+#[test]
 fn a_region_that_nothing_controls_says_what_has_become_of_it() {
     // there is a job of the name, seconds that the region is older, a job has given it a width -> what it says
     let table = [

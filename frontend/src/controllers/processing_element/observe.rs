@@ -214,6 +214,9 @@ impl<C: Cluster> PeReconciler<C> {
         if let Some(obstacle) = changed_by_others(pe, pool) {
             return Err(obstacle);
         }
+        if pe.is_copy() {
+            return Err(of_copy(pe));
+        }
         let name = &pe.spec.config_map.name;
         let text = self.mirrors.config_maps.get(&Key::of(pe).sibling(name));
         let text = text.filter(|text| text.metadata.deletion_timestamp.is_none());
@@ -249,6 +252,13 @@ fn changed_by_others(pe: &ProcessingElement, pool: Option<&HostPool>) -> Option<
         (false, None) => return None,
     };
     Some(of_others(&changed))
+}
+
+/// Its pod would answer under the Service of the PE that it is a copy of, write into its volumes, and report as it.
+fn of_copy(pe: &ProcessingElement) -> Obstacle {
+    let original = names::processing_element(&pe.spec.job_name, pe.spec.id);
+    let message = format!("it is a copy of {original}, and gets no pod, which would answer as that: delete it");
+    Obstacle { reason: "JobMissing", message }
 }
 
 /// Somebody else has changed that.

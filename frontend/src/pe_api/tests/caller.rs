@@ -12,6 +12,7 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, FromRequestParts as _};
 use axum::http::{Method, Request};
 use k8s_openapi::api::core::v1::Pod;
+use kube::core::ObjectMeta;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -168,6 +169,35 @@ async fn a_pe_that_was_left_behind_changes_nothing_of_a_later_job_of_the_name() 
     cluster.expect(Exchange { from: NEIGHBOUR, ..send(Method::PUT, width, "3") }, 204, "").await;
     let endpoint = "/api/endpoints/job/srcjob/pe/1/endpoint/test";
     cluster.expect(Exchange { from: NEIGHBOUR, ..send(Method::DELETE, endpoint, "") }, 403, "only PEs of job").await;
+}
+
+/// Somebody has made a copy of PE 1, which has the references and labels of that, and it has got a pod.
+#[tokio::test(start_paused = true)]
+async fn the_pod_of_a_copy_of_a_pe_says_nothing_for_it() {
+    let mut cluster = Cluster::with(|server| {
+        by_properties(server);
+        let original = server.get::<ProcessingElement>(&Key::new("n", "srcjob-1")).unwrap();
+        let named = |meta: &ObjectMeta, name: &str| ObjectMeta {
+            name: Some(name.to_owned()),
+            resource_version: None,
+            uid: None,
+            ..meta.clone()
+        };
+        let metadata = named(&original.metadata, "srcjob-1b");
+        let copy = server.create(&ProcessingElement { metadata, ..original });
+        let pod = server.get::<Pod>(&Key::new("n", "srcjob-1-x")).unwrap();
+        let metadata =
+            ObjectMeta { owner_references: Some(vec![controlled_by(&copy)]), ..named(&pod.metadata, "srcjob-1b-x") };
+        let mut pod = Pod { metadata, ..pod };
+        pod.status.as_mut().unwrap().pod_ip = Some("10.0.0.8".to_owned());
+        server.create(&pod);
+    });
+    let connectivity = "/api/state/job/srcjob/pe/1/connectivity";
+    let property = "/api/subscriptions/job/srcjob/pe/1/export/10/property/prop0";
+    let of_copy = |exchange: Exchange<'static>| Exchange { from: "10.0.0.8", ..exchange };
+    cluster.expect(of_copy(send(Method::PUT, connectivity, "\"Full\"")), 403, "only PE 1").await;
+    cluster.expect(of_copy(send(Method::DELETE, property, "")), 403, "only PEs of job srcjob").await;
+    cluster.expect(send(Method::PUT, connectivity, "\"Full\""), 204, "").await;
 }
 
 /// Anybody can change labels; what the PE has recorded of its pod nobody can.

@@ -380,19 +380,23 @@ async fn a_region_that_only_says_that_it_is_of_a_job_is_not_that_of_the_job() {
     let mut cluster = Cluster::with(|server| {
         jobs(server);
         region(server);
-        let made: ParallelRegion = serde_json::from_value(json!({
-            "apiVersion": "streams.ibm.com/v1", "kind": "ParallelRegion",
-            "metadata": {"name": "a", "namespace": "n", "labels": names::job_labels("srcjob")},
-            "spec": {"jobName": "srcjob", "index": 0, "name": "R", "width": 9},
-        }))
-        .unwrap();
-        server.create(&made);
+        // Two that were made by hand, and two copies, which have the reference of the region.
+        let by_hand = |name: &str| json!({"name": name, "namespace": "n", "labels": names::job_labels("srcjob")});
+        let copy = |name: &str| metadata(server, "Job", name, "srcjob");
+        for metadata in [by_hand("a"), by_hand("z"), copy("a-copy"), copy("srcjob-0b")] {
+            let made: ParallelRegion = serde_json::from_value(json!({
+                "apiVersion": "streams.ibm.com/v1", "kind": "ParallelRegion", "metadata": metadata,
+                "spec": {"jobName": "srcjob", "index": 0, "name": "R", "width": 9},
+            }))
+            .unwrap();
+            server.create(&made);
+        }
     });
     let path = "/api/state/job/srcjob/pr/R/width";
     cluster.expect(get(path), 200, "2").await;
     cluster.expect(send(Method::PUT, path, "3"), 204, "").await;
-    let widths =
-        ["srcjob-0", "a"].map(|name| cluster.server.get::<ParallelRegion>(&Key::new("n", name)).unwrap().spec.width);
-    assert_eq!(widths, [3, 9]);
+    let widths = ["srcjob-0", "a", "z", "a-copy", "srcjob-0b"]
+        .map(|name| cluster.server.get::<ParallelRegion>(&Key::new("n", name)).unwrap().spec.width);
+    assert_eq!(widths, [3, 9, 9, 9, 9]);
     cluster.expect(get("/api/state/job/srcjob/pr/S/width"), 404, "no parallel region S").await;
 }

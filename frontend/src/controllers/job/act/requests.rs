@@ -318,9 +318,9 @@ impl<C: Cluster> Actor<'_, C> {
             return Ok(());
         };
         let regions: Vec<_> = self.reconciler.mirrors.parallel_regions.of_job(&self.snapshot.key).collect();
-        let ours = regions.iter().map(|region| &**region);
-        let request =
-            RequestedWidths::read(ours.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)));
+        let is_ours =
+            |region: &&ParallelRegion| is_controlled_by(&region.metadata, &*self.snapshot.job) && !region.is_copy();
+        let request = RequestedWidths::read(regions.iter().map(|region| &**region).filter(is_ours));
         let Some(request) = request.filter(|request| request.pending(&region) == Some(width)) else { return Ok(()) };
         let patch = region.with_width(width, request.trace_parent.as_deref());
         let key = self.snapshot.key.sibling(&name);

@@ -177,8 +177,11 @@ impl<C: Cluster> DryRuns<C> {
         let admitted = off_thread_if_many(amount, move || {
             let regions: Vec<_> = regions.into_iter().filter_map(|(_, region)| region.read()).collect();
             let stays = |meta: &ObjectMeta| is_controlled_by(meta, &job) && meta.deletion_timestamp.is_none();
-            let regions: Vec<_> =
-                regions.iter().map(|region| &**region).filter(|region| stays(&region.metadata)).collect();
+            let regions: Vec<_> = regions
+                .iter()
+                .map(|region| &**region)
+                .filter(|region| stays(&region.metadata) && !region.is_copy())
+                .collect();
             let others = others.into_iter().filter_map(|(_, other)| InPart::of(other));
             let others = others.filter(|other| stays(&other.request().metadata) && is_of(other.request(), &job));
             let others = with_regions(others.collect());
@@ -237,7 +240,7 @@ impl<C: Cluster> DryRuns<C> {
         let is_suspended = self.mirrors.jobs.get(key).is_some_and(|job| job.spec.suspend);
         let found = off_thread_if_many(pes.len(), move || {
             let is_done = |status: &ProcessingElementStatus| status.stopped || status.phase == Some(PePhase::Completed);
-            let pes = pes.into_iter().filter_map(|(_, pe)| pe.read());
+            let pes = pes.into_iter().filter_map(|(_, pe)| pe.read()).filter(|pe| !pe.is_copy());
             let stay = pes.filter(|pe| is_suspended || pe.status.as_ref().is_some_and(is_done));
             stay.map(|pe| pe.spec.id).collect()
         });

@@ -88,7 +88,7 @@ pub(super) async fn existing_pes(
     let (name, of) = (Arc::clone(&key.name), Arc::clone(of));
     let existing = off_thread_if_many(unknown.len().saturating_add(pods.len()), move || {
         let is_ours = |pe: &Arc<ProcessingElement>| {
-            uid.is_some() && controller(&pe.metadata).map(|owner| &owner.uid) == uid.as_ref()
+            uid.is_some() && controller(&pe.metadata).map(|owner| &owner.uid) == uid.as_ref() && !pe.is_copy()
         };
         let pes = unknown.into_iter().filter_map(|pe| pe.read()).filter(is_ours);
         let pods = pods.into_iter().filter_map(|(_, pod)| pod.metadata());

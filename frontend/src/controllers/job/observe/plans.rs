@@ -97,7 +97,7 @@ fn options_in_force<C: Cluster>(
         return known;
     }
     let pes: Vec<_> = reconciler.mirrors.processing_elements.of_job(key).collect();
-    let ours = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, &**job)).map(|pe| &**pe);
+    let ours = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, &**job) && !pe.is_copy()).map(|pe| &**pe);
     let shown: BTreeMap<u64, u64> = ours.clone().map(|pe| (pe.spec.id, version(&pe.metadata))).collect();
     let now = reconciler.cluster.now();
     // What the mirror shows of PEs is what they had before that.

@@ -53,8 +53,8 @@ pub(super) async fn wishes<C>(
     let looked = off_thread_if_many(amount, move || {
         let status = of_job.status.clone().unwrap_or_default();
         let regions: Vec<_> = regions.into_iter().filter_map(|(_, region)| region.read()).collect();
-        let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*of_job)).map(|region| &**region);
-        let ours = planned_regions(&generation, ours);
+        let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*of_job) && !region.is_copy());
+        let ours = planned_regions(&generation, ours.map(|region| &**region));
         let stays = |region: &&ParallelRegion| region.metadata.deletion_timestamp.is_none();
         let staying: Vec<_> = ours.iter().copied().filter(stays).collect();
         let requests: Vec<_> = requests.iter().map(|request| &**request).collect();

@@ -9,7 +9,7 @@
 use super::{
     Children, NextPod, ObservedObject, ObservedPe, ObservedRegion, PodState, is_place_known, must_move, placed,
 };
-use crate::controllers::job::child::{Child, Port};
+use crate::controllers::job::child::{Child, Port, numbered};
 use crate::controllers::job::going::GoingObject;
 use crate::controllers::job::objects::created_region::CreatedRegion;
 use crate::controllers::job::objects::user_ports::{Endpoints, UserPorts};
@@ -164,7 +164,7 @@ impl MirroredChildren {
             imports: of.shown(&mirrors.imports, |name| of.port(name), &before.imports),
             consistent_regions: of.shown(
                 &mirrors.consistent_regions,
-                |name| suffix(key, name)?.strip_prefix("cr")?.parse().ok(),
+                |name| numbered(suffix(key, name)?.strip_prefix("cr")?),
                 &before.consistent_regions,
             ),
             consistent_region_service,
@@ -180,7 +180,7 @@ impl MirroredChildren {
         name: &Key,
         object: &Kept<ProcessingElement>,
     ) -> Option<(u64, &Shown<ProcessingElement, ObservedPe>)> {
-        let id = suffix(job, name)?.parse().ok()?;
+        let id = numbered(suffix(job, name)?)?;
         Some((id, &**unless_changed(self.processing_elements.get(&id), object)?))
     }
 
@@ -348,12 +348,12 @@ impl Selection<'_> {
     }
 
     fn number(self, name: &Key) -> Option<u64> {
-        suffix(self.key, name)?.parse().ok()
+        numbered(suffix(self.key, name)?)
     }
 
     fn port(self, name: &Key) -> Option<Port> {
         let (pe, id) = suffix(self.key, name)?.split_once('-')?;
-        Some(Port { pe: pe.parse().ok()?, id: id.parse().ok()? })
+        Some(Port { pe: numbered(pe)?, id: numbered(id)? })
     }
 }
 

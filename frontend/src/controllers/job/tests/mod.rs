@@ -22,6 +22,7 @@
 //! * [`made_again`] — PEs that a user deletes;
 //! * [`memories`] — what is remembered ends; [`trimmed`]: what mirrors leave out of objects stays there;
 //! * [`orphans`] — objects that a deleted job has left behind; [`in_the_way`]: of others, and being deleted;
+//!   [`copies`]: that somebody has copied;
 //! * [`outdated`] — definitions of custom resources of an earlier version;
 //! * [`waves`] — the order of a roll-out;
 //! * [`removals`] — what goes while newer generations are committed; [`turns`]: what one turn has;
@@ -30,6 +31,7 @@
 mod applied_hashes;
 mod behaviour;
 mod connectivity;
+mod copies;
 mod counts;
 mod drift;
 mod dry_runs;

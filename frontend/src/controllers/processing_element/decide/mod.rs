@@ -214,8 +214,9 @@ impl<'a> DecisionBuilder<'a> {
         self.notices.push(Notice { warning, reason: reason.into(), note });
     }
 
-    /// A PE that was made by hand is reported, once (rule pe-4), and so is one whose owner reference was removed (rule
-    /// job-30); of those that a deleted job has left behind, the first for all of them (rule job-29).
+    /// A PE that was made by hand is reported, once (rule pe-4), be it a copy of one that the job controls, and so is
+    /// one whose owner reference was removed (rule job-30); of those that a deleted job has left behind, the first for
+    /// all of them (rule job-29).
     fn report_stray(&mut self) {
         if let Some(why) = LeftBehind::of(self.observed) {
             let note = match why {
@@ -235,7 +236,9 @@ impl<'a> DecisionBuilder<'a> {
             let ready = condition::get(&status.conditions, condition::READY);
             ready.filter(|ready| ready.reason == "JobMissing").map(|ready| ready.message.clone())
         };
-        if let Some(message) = said(&self.status).filter(|_| !self.observed.wanted.controlled)
+        // What a job controls says so only if it is a copy.
+        let is_of_job = matches!(self.observed.job, OwnerJob::There { .. });
+        if let Some(message) = said(&self.status).filter(|_| !self.observed.wanted.controlled || is_of_job)
             && said(&self.observed.status).as_ref() != Some(&message)
         {
             self.notice(true, "JobMissing", message);

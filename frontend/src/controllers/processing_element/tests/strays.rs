@@ -46,6 +46,40 @@ fn what_has_become_of_the_job_is_believed_to_the_api_server_and_not_to_the_mirro
     }
 }
 
+/// Its pod would be a second one with the label by which the Service of the PE selects.
+#[test]
+fn a_copy_of_a_pe_gets_no_pod_and_says_why() {
+    // what the name of the copy ends with
+    for suffix in ["b", "-copy"] {
+        let server = Server::new();
+        let mut process = PeProcess::start(&server);
+        let pe = create_pe(&server, "job");
+        let original = server.get::<ProcessingElement>(&pe).unwrap();
+        let metadata = ObjectMeta {
+            name: Some(format!("{}{suffix}", pe.name)),
+            resource_version: None,
+            uid: None,
+            ..original.metadata.clone()
+        };
+        let copy = Key::of(&server.create(&ProcessingElement { metadata, ..original }));
+        for _ in 0..3 {
+            process.mirrors.deliver_all();
+            process.reconcile(&copy);
+            process.reconcile(&pe);
+        }
+        let of_original = server.get::<ProcessingElement>(&pe).unwrap().status.unwrap();
+        let pods: Vec<_> = server.list::<Pod>().into_iter().map(|pod| pod.metadata.uid).collect();
+        assert_eq!((of_original.launch_count, pods), (1, vec![of_original.pod_uid]), "{suffix}");
+        let status = server.get::<ProcessingElement>(&copy).unwrap().status.unwrap();
+        let ready = condition::get(&status.conditions, condition::READY).unwrap();
+        assert_eq!((status.phase, status.launch_count), (Some(PePhase::Waiting), 0), "{suffix}");
+        assert_eq!(ready.reason, "JobMissing");
+        assert!(ready.message.starts_with("it is a copy of job-0,"), "{}", ready.message);
+        let told: Vec<_> = server.announced().into_iter().map(|told| (told.about, told.notice.reason)).collect();
+        assert_eq!(told, [(copy, "JobMissing".into())], "{suffix}");
+    }
+}
+
 /// A pod of this name in the namespace of the PE, which something controls.
 fn create_pod(server: &Server, pe: &Key, name: &str, owner: OwnerReference, meta: ObjectMeta) -> Key {
     let metadata = ObjectMeta {
