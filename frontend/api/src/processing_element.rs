@@ -348,6 +348,14 @@ pub struct ReportedConnectivity {
     pub state: Connectivity,
     /// The launch count of the pod: what an earlier one told says nothing of the present one.
     pub launch_count: u64,
+    /// How often it has lost connections when it had all of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub interruptions: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Why the bundle of a job cannot be given to a PE.
@@ -556,7 +564,7 @@ mod tests {
                 phase,
                 launch_count: 2,
                 running_since: running_since.map(|minute| Time(at(minute))),
-                connectivity: told.map(|launch_count| ReportedConnectivity { state: Connectivity::None, launch_count }),
+                connectivity: told.map(|launch_count| ReportedConnectivity { launch_count, ..Default::default() }),
                 ..ProcessingElementStatus::default()
             };
             assert_eq!(status.may_wait_for_bundle(at(40)), expected, "{phase:?} {running_since:?} {told:?}");

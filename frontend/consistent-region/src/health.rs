@@ -1,6 +1,7 @@
 //! Whether the PEs of a region run and are connected, and which launch of each (rule consistent-region-2).
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -11,8 +12,18 @@ pub struct PeFacts {
     pub launch: u32,
     /// The last launch of which the PE said that it is connected to all others, if it has not said otherwise since.
     pub connected: Option<u32>,
+    /// How often it had lost connections in that launch, and had all of them again.
+    pub interruptions: u32,
     /// Its pod, if there is one.
     pub pod: Option<PodFacts>,
+}
+
+impl PeFacts {
+    /// Whether a region of this PE alone would be healthy.
+    #[must_use]
+    pub fn are_healthy(&self) -> bool {
+        run_of(0, Some(*self)).is_ok()
+    }
 }
 
 /// What is known of a pod.
@@ -46,6 +57,8 @@ pub enum Cause {
     NotRunning(u64),
     /// The PE has not said in this launch that it is connected.
     NotConnected(u64),
+    /// The PE is there now, and was not since the region was looked at last.
+    WasMissing(u64),
 }
 
 impl fmt::Display for Cause {
@@ -56,6 +69,7 @@ impl fmt::Display for Cause {
             Self::NoPod(pe) => write!(formatter, "PE {pe} has no pod of its launch"),
             Self::NotRunning(pe) => write!(formatter, "the pod of PE {pe} does not run"),
             Self::NotConnected(pe) => write!(formatter, "PE {pe} is not connected to all others"),
+            Self::WasMissing(pe) => write!(formatter, "PE {pe} was missing, or not connected, a moment ago"),
         }
     }
 }
@@ -66,7 +80,7 @@ pub fn health(pes: &BTreeSet<u64>, facts: impl Fn(u64) -> Option<PeFacts>) -> He
     if pes.is_empty() {
         return Health::Unhealthy(Cause::NoPes);
     }
-    let launches = pes.iter().map(|&pe| Ok((pe, launch_of(pe, facts(pe))?))).collect();
+    let launches = pes.iter().map(|&pe| Ok((pe, run_of(pe, facts(pe))?))).collect();
     match launches {
         Ok(launches) => Health::Healthy(Launches(launches)),
         Err(cause) => Health::Unhealthy(cause),
@@ -74,7 +88,7 @@ pub fn health(pes: &BTreeSet<u64>, facts: impl Fn(u64) -> Option<PeFacts>) -> He
 }
 
 /// The launch in which a PE is healthy.
-fn launch_of(pe: u64, facts: Option<PeFacts>) -> Result<u32, Cause> {
+fn run_of(pe: u64, facts: Option<PeFacts>) -> Result<Run, Cause> {
     let facts = facts.ok_or(Cause::NoPe(pe))?;
     let pod = facts.pod.filter(|pod| pod.launch == facts.launch).ok_or(Cause::NoPod(pe))?;
     if !pod.is_running {
@@ -83,20 +97,52 @@ fn launch_of(pe: u64, facts: Option<PeFacts>) -> Result<u32, Cause> {
     if facts.connected != Some(facts.launch) {
         return Err(Cause::NotConnected(pe));
     }
-    Ok(facts.launch)
+    Ok(Run { launch: facts.launch, interruptions: facts.interruptions })
+}
+
+/// A launch, and how often its PE had lost connections in it. What was lost with them is as lost as with a pod, so
+/// another number counts as another launch. As JSON it is `2`, or `2.1` after one interruption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Run {
+    launch: u32,
+    interruptions: u32,
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.launch)?;
+        if self.interruptions == 0 { Ok(()) } else { write!(formatter, ".{}", self.interruptions) }
+    }
+}
+
+impl Serialize for Run {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Run {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let (launch, interruptions) = text.split_once('.').unwrap_or((text.as_str(), "0"));
+        match (launch.parse(), interruptions.parse()) {
+            (Ok(launch), Ok(interruptions)) => Ok(Self { launch, interruptions }),
+            _ => Err(D::Error::custom(format!("{text:?} is no launch"))),
+        }
+    }
 }
 
 /// The PEs of a region with the launch of each. As JSON it is grouped by launch, because most PEs are in their first
 /// one: `{"1":[0,1,3],"2":[2]}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(from = "BTreeMap<u32, Vec<u64>>", into = "BTreeMap<u32, Vec<u64>>")]
-pub struct Launches(BTreeMap<u64, u32>);
+#[serde(from = "BTreeMap<Run, Vec<u64>>", into = "BTreeMap<Run, Vec<u64>>")]
+pub struct Launches(BTreeMap<u64, Run>);
 
 impl Launches {
     /// The launch of a PE, if it belongs to the region.
     #[must_use]
     pub fn of(&self, pe: u64) -> Option<u32> {
-        self.0.get(&pe).copied()
+        self.0.get(&pe).map(|run| run.launch)
     }
 
     /// The PEs.
@@ -104,30 +150,30 @@ impl Launches {
         self.0.keys().copied()
     }
 
-    /// Whether no PE was ever launched again.
+    /// Whether no PE was ever launched again, or has lost connections.
     #[must_use]
     pub fn are_first(&self) -> bool {
-        self.0.values().all(|launch| *launch <= 1)
+        self.0.values().all(|run| run.launch <= 1 && run.interruptions == 0)
     }
 }
 
 impl FromIterator<(u64, u32)> for Launches {
     fn from_iter<I: IntoIterator<Item = (u64, u32)>>(launches: I) -> Self {
-        Self(launches.into_iter().collect())
+        Self(launches.into_iter().map(|(pe, launch)| (pe, Run { launch, interruptions: 0 })).collect())
     }
 }
 
-impl From<BTreeMap<u32, Vec<u64>>> for Launches {
-    fn from(grouped: BTreeMap<u32, Vec<u64>>) -> Self {
-        grouped.into_iter().flat_map(|(launch, pes)| pes.into_iter().map(move |pe| (pe, launch))).collect()
+impl From<BTreeMap<Run, Vec<u64>>> for Launches {
+    fn from(grouped: BTreeMap<Run, Vec<u64>>) -> Self {
+        Self(grouped.into_iter().flat_map(|(run, pes)| pes.into_iter().map(move |pe| (pe, run))).collect())
     }
 }
 
-impl From<Launches> for BTreeMap<u32, Vec<u64>> {
+impl From<Launches> for BTreeMap<Run, Vec<u64>> {
     fn from(launches: Launches) -> Self {
         let mut grouped: Self = Self::new();
-        for (pe, launch) in launches.0 {
-            grouped.entry(launch).or_default().push(pe);
+        for (pe, run) in launches.0 {
+            grouped.entry(run).or_default().push(pe);
         }
         grouped
     }
@@ -140,7 +186,7 @@ mod tests {
     #[test]
     fn a_region_is_healthy_if_every_pe_runs_and_is_connected_in_its_present_launch() {
         let pod = |launch, is_running| Some(PodFacts { launch, is_running });
-        let facts = |launch, connected, pod| Some(PeFacts { launch, connected, pod });
+        let facts = |launch, connected, pod| Some(PeFacts { launch, connected, interruptions: 0, pod });
         let first = facts(1, Some(1), pod(1, true));
         let healthy = |launches: [(u64, u32); 2]| Health::Healthy(launches.into_iter().collect());
         let unhealthy = Health::Unhealthy;
@@ -168,5 +214,30 @@ mod tests {
         let text = serde_json::to_string(&launches).unwrap();
         assert_eq!(text, r#"{"1":[0,1],"2":[2]}"#);
         assert_eq!(serde_json::from_str::<Launches>(&text).unwrap(), launches);
+    }
+
+    #[test]
+    fn a_pe_that_has_lost_connections_in_between_is_another_one_and_that_is_stored() {
+        let facts = |interruptions| {
+            let pod = Some(PodFacts { launch: 2, is_running: true });
+            Some(PeFacts { launch: 2, connected: Some(2), interruptions, pod })
+        };
+        let of = |interruptions| match health(&[3].into(), |_| facts(interruptions)) {
+            Health::Healthy(launches) => launches,
+            Health::Unhealthy(cause) => panic!("{cause}"),
+        };
+        for (interruptions, expected) in [(0, r#"{"2":[3]}"#), (1, r#"{"2.1":[3]}"#), (12, r#"{"2.12":[3]}"#)] {
+            let launches = of(interruptions);
+            let text = serde_json::to_string(&launches).unwrap();
+            assert_eq!((text.as_str(), launches.of(3)), (expected, Some(2)));
+            assert_eq!(serde_json::from_str::<Launches>(&text).unwrap(), launches);
+            assert_eq!(serde_json::from_value::<Launches>(serde_json::to_value(&launches).unwrap()).unwrap(), launches);
+            assert_ne!(of(interruptions + 1), launches);
+        }
+        let once: Launches = serde_json::from_str(r#"{"1.1":[3]}"#).unwrap();
+        assert!(!once.are_first());
+        for wrong in [r#"{"one":[3]}"#, r#"{"1.":[3]}"#, r#"{"1.1.1":[3]}"#] {
+            assert!(serde_json::from_str::<Launches>(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -149,8 +149,11 @@ impl Transition<'_> {
                 if known == launches {
                     return Err(Ignored::NothingNew);
                 }
-                self.is_not_too_soon()?;
-                // A PE was launched again, or came or went, and nobody has noticed that the region was unhealthy.
+                // A PE was launched again, came or went, or has lost connections, and nobody has noticed that the
+                // region was unhealthy. Until it may be reset, no report counts for a checkpoint.
+                if self.is_not_too_soon().is_err() {
+                    return self.unhealthy();
+                }
                 self.reset(launches.clone());
             }
         }

@@ -1,10 +1,13 @@
 //! PEs of consistent regions, their pods and what these have told (rule consistent-region-2).
 //!
 //! Objects are read once for each of their changes, not for each look at a region: there may be a thousand PEs in one.
+//! A region that is not looked at between two changes of a PE would see only the last one. So when a PE was missed last
+//! is kept with it.
 //!
 //! Knows: PEs, pods. Must not know: what regions make of it.
 //!
-//! Invariant: a PE is here as long as the mirror shows it and it says that it is in a region.
+//! Invariants: a PE is here as long as the mirror shows it and it says that it is in a region; a PE that is whole now
+//! and was not at some moment since a look was missed later than that look.
 
 use crate::mirrors::{Mirrors, pe_of};
 use crate::of_job::OfJob;
@@ -22,9 +25,15 @@ use streams_consistent_region::health::PodFacts;
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
 
+/// When a PE was missed last: it was not there, did not run, or was not connected. Later moments are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MissedAt(u64);
+
 /// A PE that is in regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
+    uid: Option<String>,
+    missed: MissedAt,
     /// The job that it is of.
     pub(crate) of_job: OfJob,
     /// Name of the job.
@@ -48,13 +57,29 @@ impl Member {
     }
 }
 
+/// What the health of a region follows from, at one moment.
+pub(crate) struct MembersSeen {
+    /// What is known of its PEs that are there.
+    pub(crate) facts: HashMap<u64, PeFacts>,
+    /// When one of these was missed last, and which.
+    pub(crate) missed: Option<(MissedAt, u64)>,
+    /// The moment: what is missed after it is missed later than that.
+    pub(crate) at: MissedAt,
+}
+
 type Subscriber = Box<dyn Fn(&Key) + Send + Sync>;
 
 /// The PEs of all regions. Cheap to clone; all clones are the same.
 #[derive(Clone, Default)]
 pub(crate) struct Members {
-    known: Arc<Mutex<HashMap<Key, Member>>>,
+    known: Arc<Mutex<Known>>,
     subscribers: Arc<RwLock<Vec<Subscriber>>>,
+}
+
+#[derive(Default)]
+struct Known {
+    members: HashMap<Key, Member>,
+    last_missed: MissedAt,
 }
 
 impl Members {
@@ -84,24 +109,33 @@ impl Members {
 
     /// What is known of a PE.
     pub(crate) fn get(&self, pe: &Key) -> Option<Member> {
-        self.known().get(pe).cloned()
+        self.known().members.get(pe).cloned()
+    }
+
+    /// This moment.
+    pub(crate) fn now(&self) -> MissedAt {
+        self.known().last_missed
     }
 
     /// What the health of these PEs of a job of this name follows from. Those of another job are left out.
-    pub(crate) fn facts(&self, job: &Key, of_job: &OfJob, pes: impl IntoIterator<Item = u64>) -> HashMap<u64, PeFacts> {
+    pub(crate) fn look(&self, job: &Key, of_job: &OfJob, pes: impl IntoIterator<Item = u64>) -> MembersSeen {
         let known = self.known();
-        let facts = |pe| {
-            let member = known.get(&job.sibling(&names::processing_element(&job.name, pe)))?;
-            (member.of_job.is_same(of_job) && member.pe == pe).then_some((pe, member.facts))
-        };
-        pes.into_iter().filter_map(facts).collect()
+        let mut look = MembersSeen { facts: HashMap::new(), missed: None, at: known.last_missed };
+        for pe in pes {
+            let member = known.members.get(&job.sibling(&names::processing_element(&job.name, pe)));
+            if let Some(member) = member.filter(|member| member.of_job.is_same(of_job) && member.pe == pe) {
+                look.facts.insert(pe, member.facts);
+                look.missed = look.missed.max(Some((member.missed, pe)));
+            }
+        }
+        look
     }
 
     /// Which of these PEs of a job are in other regions as well.
     pub(crate) fn in_several(&self, job: &Key, of_job: &OfJob, pes: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
         let known = self.known();
         let is_in_several = |pe: &u64| {
-            let member = known.get(&job.sibling(&names::processing_element(&job.name, *pe)));
+            let member = known.members.get(&job.sibling(&names::processing_element(&job.name, *pe)));
             member.is_some_and(|member| member.of_job.is_same(of_job) && member.pe == *pe && member.is_in_several())
         };
         pes.into_iter().filter(is_in_several).collect()
@@ -117,24 +151,32 @@ impl Members {
     ) -> bool {
         let known = self.known();
         pes.into_iter().any(|pe| {
-            let member = known.get(&job.sibling(&names::processing_element(&job.name, pe)));
+            let member = known.members.get(&job.sibling(&names::processing_element(&job.name, pe)));
             let member = member.filter(|member| member.of_job.is_same(of_job) && member.pe == pe);
             member.and_then(|member| member.pod_created).is_some_and(|created| created < at)
         })
     }
 
     fn knows(&self, pe: &Key) -> bool {
-        self.known().contains_key(pe)
+        self.known().members.contains_key(pe)
     }
 
     /// The mirrors are read under the lock, so that the last who looks sees the last state.
     fn look_at(&self, mirrors: &Mirrors, key: &Key) {
         let mut known = self.known();
-        let now = mirrors.processing_elements.get(key).and_then(|pe| member(mirrors, key, &pe));
-        let before = match &now {
-            Some(now) => known.insert(key.clone(), now.clone()),
-            None => known.remove(key),
-        };
+        let before = known.members.remove(key);
+        let mut now = mirrors.processing_elements.get(key).and_then(|pe| member(mirrors, key, &pe));
+        if let Some(now) = &mut now {
+            let known = &mut *known;
+            now.missed = before.as_ref().map(|before| before.missed).unwrap_or_default();
+            // One that was made anew under the name was not there in between.
+            let was_there = |before: &Member| *before == *now || before.uid == now.uid && now.facts.are_healthy();
+            if !before.as_ref().is_some_and(was_there) {
+                known.last_missed = MissedAt(known.last_missed.0.saturating_add(1));
+                now.missed = known.last_missed;
+            }
+            known.members.insert(key.clone(), now.clone());
+        }
         drop(known);
         if before == now {
             return;
@@ -148,7 +190,7 @@ impl Members {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Key, Member>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock()
     }
 }
@@ -167,11 +209,14 @@ fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member
     let now = launch(status.map_or(0, |status| status.launch_count));
     let reported = status.and_then(|status| status.connectivity.as_ref());
     let full = reported.filter(|reported| reported.state == Connectivity::Full);
+    let interruptions = full.map_or(0, |reported| reported.interruptions);
     let pods = pods_of_pe::read(mirrors, key, pe).filter(|pod| is_controlled_by(&pod.metadata, pe));
     let pod = pods.filter_map(|pod| Some((launch_of(&pod, pe)?, pod))).max_by_key(|(of, _)| (*of == now, *of));
     let address = pod.as_ref().filter(|(of, _)| *of == now).and_then(|(_, pod)| crate::mirrors::address_of(pod));
     let pod_created = pod.as_ref().and_then(|(_, pod)| pod.metadata.creation_timestamp.as_ref()).map(|at| at.0);
     Some(Member {
+        uid: pe.metadata.uid.clone(),
+        missed: MissedAt::default(),
         of_job: OfJob::of_child(&pe.metadata, pe.spec.job_id),
         job: pe.spec.job_name.clone(),
         pe: pe.spec.id,
@@ -179,6 +224,7 @@ fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member
         facts: PeFacts {
             launch: now,
             connected: full.map(|reported| launch(reported.launch_count)),
+            interruptions,
             pod: pod.map(|(launch, pod)| PodFacts { launch, is_running: is_running(&pod) }),
         },
         address,

@@ -3,7 +3,9 @@
 //! If a PE is replaced with which a thousand others are connected, each of those loses a connection and has it again a
 //! moment later, and tells both. The API server takes longer for that many writes than the runtime waits, and whatever
 //! else is to be written waits beside them. So the last word of each PE waits here for its turn, jobs and namespaces
-//! take turns, and what is written is decided then: nothing, if all is as it was before.
+//! take turns, and what is written is decided then: nothing, if all is as it was before. But a consistent region must
+//! not miss that one of its PEs had lost connections, though it has them again: that is counted, and the number written
+//! (rule consistent-region-2).
 //!
 //! What the mirror shows may be older than what a PE has told another replica, also if this one has written it. So of a
 //! report that is as the mirror shows, the API server is asked, when it is its turn.
@@ -27,7 +29,7 @@ use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{ProcessingElement, ReportedConnectivity};
+use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, troubles_of};
 use streams_kubernetes::gate::Priority;
@@ -89,7 +91,31 @@ struct Waiting {
     /// Nothing has been begun for it. If the same was, it does not count: the PE may have told another replica
     /// something else in between.
     is_news: bool,
+    /// What the PE has told of connections that it lost since a write was begun.
+    losses: Losses,
+    /// The same of the write that has begun, until that is known to have succeeded.
+    begun: Losses,
     answers: Vec<oneshot::Sender<Result<(), Refusal>>>,
+}
+
+/// What a PE has told of connections that it lost, though it may have told since that it has them again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Losses {
+    /// It has told that it does not have all connections: it has lost some if it had all before.
+    has_not_all: bool,
+    /// It has told so after it had told that it has all.
+    has_lost: bool,
+}
+
+impl Losses {
+    /// What a word says by itself.
+    fn of(report: &ReportedConnectivity) -> Self {
+        Self { has_not_all: report.state != Connectivity::Full, has_lost: false }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { has_not_all: self.has_not_all || other.has_not_all, has_lost: self.has_lost || other.has_lost }
+    }
 }
 
 /// What a worker finds.
@@ -97,7 +123,7 @@ enum Turn {
     Nothing,
     Later(Duration),
     /// Of the PE with this uid.
-    Write(Option<String>, ReportedConnectivity),
+    Write(Option<String>, ReportedConnectivity, Losses),
 }
 
 /// What workers write with.
@@ -159,8 +185,8 @@ impl Reports {
         report: ReportedConnectivity,
     ) -> Result<(), Refusal> {
         let (answer, answered) = oneshot::channel();
-        let told = Instant::now();
-        if !self.put(pe, Waiting { uid, report, told, is_news: true, answers: vec![answer] })? {
+        let (told, losses, begun) = (Instant::now(), Losses::of(&report), Losses::default());
+        if !self.put(pe, Waiting { uid, report, told, is_news: true, losses, begun, answers: vec![answer] })? {
             return Ok(());
         }
         self.queue.add(pe.clone());
@@ -194,6 +220,10 @@ impl Reports {
                     before.answer(&Err(gone(pe)));
                 } else if before.report.launch_count > new.report.launch_count {
                     return Ok(false);
+                } else if before.report.launch_count == new.report.launch_count {
+                    let has_lost = before.report.state == Connectivity::Full && new.losses.has_not_all;
+                    new.losses = before.losses.and(Losses { has_lost, ..new.losses });
+                    new.begun = before.begun;
                 }
                 before.answers.retain(|answer| !answer.is_closed());
                 new.answers.append(&mut before.answers);
@@ -241,15 +271,15 @@ impl<C: Cluster> Work<C> {
     /// # Errors
     /// It could not be written, and may be later.
     async fn write(&self, pe: &Key) -> Result<Outcome, Refusal> {
-        let (uid, report) = match self.begin(pe) {
+        let (uid, report, losses) = match self.begin(pe) {
             Turn::Nothing => return Ok(Outcome::Done),
             Turn::Later(rest) => return Ok(Outcome::Again(rest)),
-            Turn::Write(uid, report) => (uid, report),
+            Turn::Write(uid, report, losses) => (uid, report, losses),
         };
         let of = pe.clone();
         let change = Change::new(move |before: &ProcessingElement| {
             // Another one under the name has told nothing of this.
-            if before.metadata.uid == uid { Ok(changed(before, &report)) } else { Err(gone(&of)) }
+            if before.metadata.uid == uid { Ok(changed(before, &report, losses)) } else { Err(gone(&of)) }
         });
         let made = self.statuses.of(self.priority(pe)).make(&self.mirror, pe, &change).await;
         self.end(pe, made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(pe, why)))
@@ -277,7 +307,8 @@ impl<C: Cluster> Work<C> {
             return Turn::Later(rest);
         }
         waiting.is_news = false;
-        Turn::Write(waiting.uid.clone(), waiting.report.clone())
+        waiting.begun = waiting.begun.and(std::mem::take(&mut waiting.losses));
+        Turn::Write(waiting.uid.clone(), waiting.report.clone(), waiting.begun)
     }
 
     /// Says what has come of it, unless the PE has told something meanwhile: that is in the queue again.
@@ -293,6 +324,7 @@ impl<C: Cluster> Work<C> {
             waiting.answer(&result);
             return Err(refusal.clone());
         }
+        waiting.begun = Losses::default();
         if !waiting.is_news {
             entry.remove().answer(&result);
         }
@@ -316,11 +348,25 @@ fn gone(pe: &Key) -> Refusal {
 
 /// The PE with what a pod of it has told; nothing, if it has that, or a later pod, or if the end of the pod is
 /// recorded: nobody would take away what it tells while it goes.
-fn changed(before: &ProcessingElement, report: &ReportedConnectivity) -> Option<ProcessingElement> {
+fn changed(before: &ProcessingElement, report: &ReportedConnectivity, losses: Losses) -> Option<ProcessingElement> {
     let mut status = before.status.clone().unwrap_or_default();
-    if status.is_over(report.launch_count) || connectivity(before) == Some(report) {
+    let report = ReportedConnectivity { interruptions: interruptions(before, report, losses), ..report.clone() };
+    if status.is_over(report.launch_count) || connectivity(before) == Some(&report) {
         return None;
     }
-    status.connectivity = Some(report.clone());
+    status.connectivity = Some(report);
     Some(ProcessingElement { status: Some(status), ..before.clone() })
+}
+
+/// How often the pod had lost connections when it has told this: so often as is stored of it, and once more if it has
+/// lost some since. One too many resets a region once more, one too few loses tuples. Only regions ask for it, and what
+/// is as it was before costs no write otherwise.
+fn interruptions(before: &ProcessingElement, report: &ReportedConnectivity, losses: Losses) -> u32 {
+    if before.spec.consistent_regions.is_empty() {
+        return 0;
+    }
+    let known = connectivity(before).filter(|known| known.launch_count == report.launch_count);
+    let had_all = known.is_some_and(|known| known.state == Connectivity::Full);
+    let is_one_more = losses.has_lost || had_all && losses.has_not_all;
+    known.map_or(0, |known| known.interruptions).saturating_add(u32::from(is_one_more))
 }

@@ -86,7 +86,8 @@ pub(super) async fn set_connectivity(
     };
     let state: Connectivity = serde_json::from_str(&text)
         .map_err(|_| Refusal::Invalid("connectivity is \"None\", \"Partial\" or \"Full\"".to_owned()))?;
-    let report = ReportedConnectivity { state, launch_count: own.launch_count };
+    // How often it had lost connections is found out when that is written.
+    let report = ReportedConnectivity { state, launch_count: own.launch_count, interruptions: 0 };
     match api.reports.tell(&own.key, own.uid, report).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(refusal) => Err(refusal.unheard_if_it_passes(since).await),

@@ -314,6 +314,35 @@ fn a_region_that_is_healthy_again_and_again_is_reset_once_a_second() {
     assert!(region.at_millisecond(1_200, &healthy()).send.is_some());
 }
 
+/// It may not be reset at once.
+#[test]
+fn what_is_reported_after_connections_were_lost_completes_no_checkpoint() {
+    let mut region = Driven::from(&State::new(), operator_driven());
+    region.takes(0, &healthy());
+    let lost = Event::Health(Health::Healthy(serde_json::from_str(r#"{"1":[1],"1.1":[0]}"#).unwrap()));
+    region.at_millisecond(10_000, &reset());
+    region.at_millisecond(10_100, &went_back(0, 0, 0));
+    region.at_millisecond(10_200, &went_back(1, 0, 0));
+    assert_eq!((region.state().name(), region.state().sequence()), ("PROCESSING", 2));
+    assert!(region.at_millisecond(10_300, &lost).has_changed);
+    for event in [drain(2), done(0, 2), done(1, 2)] {
+        assert_eq!(region.at_millisecond(10_400, &event).ignored, Some(Ignored::NotExpected), "{event:?}");
+    }
+    assert_eq!(region.at_millisecond(10_500, &lost).ignored, Some(Ignored::TooSoon { until: Time(11_000) }));
+    assert_eq!((region.state().name(), region.state().last_completed()), ("UNHEALTHY", 0));
+    let begun = region.at_millisecond(11_000, &lost);
+    assert_eq!(begun.send, Some(Message::TriggerReset { sequence: 0, attempt: 1 }));
+    assert_eq!(region.at_millisecond(11_100, &lost).ignored, Some(Ignored::NothingNew));
+}
+
+/// Nobody has seen the region healthy before.
+#[test]
+fn a_new_region_whose_connections_have_broken_is_reset() {
+    let mut region = Driven::new();
+    let lost = Event::Health(Health::Healthy(serde_json::from_str(r#"{"1":[1],"1.1":[0]}"#).unwrap()));
+    assert_eq!(region.takes(0, &lost).as_deref(), Some("seqId=0;resetAttempt=0"));
+}
+
 #[test]
 fn a_region_whose_state_is_lost_is_reset_under_numbers_that_no_pe_has_heard() {
     // A day in 2026.

@@ -5,6 +5,7 @@
 use super::Memory;
 use crate::consistent_regions::answered::{ByPe, was_answered, were_all_answered};
 use crate::consistent_regions::hand_over::Gap;
+use crate::consistent_regions::members::MissedAt;
 use crate::consistent_regions::reports::{Loss, Waiting};
 use crate::consistent_regions::stored;
 use crate::controllers::consistent_region_service::Way;
@@ -15,6 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{ConsistentRegion, ConsistentRegionStatus, condition, names};
+use streams_consistent_region::health::Cause;
 use streams_consistent_region::{Event, Health, Ignored, Settings, State, Time, ToBeTold, step};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::ownership::controller;
@@ -60,6 +62,10 @@ pub(crate) struct Observation {
     pub(super) in_several: BTreeSet<u64>,
     /// Whether its PEs run and are connected.
     pub(super) health: Health,
+    /// One of them did not, or was not, since they were looked at for the last step; though they may now.
+    pub(super) was_missing: Option<Cause>,
+    /// When they were looked at.
+    pub(super) looked_at: MissedAt,
     /// What PEs have reported.
     pub(super) reports: Vec<Waiting>,
     /// Each of its PEs has come to this replica, in its launch.
@@ -244,10 +250,17 @@ fn put_off(observed: &Observation, wait: Duration) -> Decision {
 fn all_steps<'a>(observed: &Observation, settings: &'a Settings, before: &State, is_reset: bool) -> Steps<'a> {
     let now = stored::time(observed.now);
     let mut steps = Steps { settings, now, state: before.clone(), ignored: Vec::new(), wait: None };
+    // What is lost with a PE, or a connection, that was missing is in no checkpoint which PEs have reported since.
+    if let Some(cause) = observed.was_missing {
+        steps.take(&Event::Health(Health::Unhealthy(cause)), None);
+    }
     // Nothing is lost of it that a reset would make up for.
     let is_whole = observed.gap == Gap::None && suffers(settings, before, now);
     if is_to_be_taken_over(observed) && !is_whole {
         steps.take(&Event::TakenOver, None);
+    }
+    if steps.state.launches().is_some() {
+        steps.take(&Event::Health(observed.health.clone()), None);
     }
     let pes: BTreeSet<u64> = observed.region.spec.pe_ids.iter().copied().collect();
     for report in &observed.reports {

@@ -30,6 +30,7 @@ pub(crate) use self::decide::{Decision, Observation};
 pub(crate) use self::figures::RegionFigures;
 use self::telling::Telling;
 use crate::consistent_regions::hand_over::Gap;
+use crate::consistent_regions::members::{MembersSeen, MissedAt};
 use crate::consistent_regions::reports::Waiting;
 use crate::consistent_regions::{ConsistentRegions, stored};
 use crate::controllers::consistent_region_service::{Led, Way};
@@ -45,6 +46,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use streams_api::{ConsistentRegion, Job, names};
+use streams_consistent_region::health::Cause;
 use streams_consistent_region::{Message, State, Time, health};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::queue::{Outcome, Queue};
@@ -87,6 +89,8 @@ pub(crate) struct Memory {
     come_at: Option<Instant>,
     /// It has said to the region that it drives it.
     has_taken_over: bool,
+    /// When its PEs were looked at for the last step. If there was none, what counts is when this replica began.
+    looked_at: Option<MissedAt>,
     /// What PEs were told last.
     told: Option<Message>,
     /// When the words of the condition were written last.
@@ -101,6 +105,8 @@ pub(crate) struct ConsistentRegionReconciler<C, M> {
     telling: Telling<M>,
     figures: RegionFigures,
     memory: Remembered<Memory>,
+    /// When this replica began to drive regions.
+    begun: MissedAt,
 }
 
 impl<C, M: Messenger> ConsistentRegionReconciler<C, M> {
@@ -108,7 +114,8 @@ impl<C, M: Messenger> ConsistentRegionReconciler<C, M> {
     pub(crate) fn new(cluster: C, regions: ConsistentRegions, led: Led, messenger: M, figures: RegionFigures) -> Self {
         let memory = Remembered::default();
         memory.end_with(&regions.mirrors.consistent_regions);
-        Self { cluster, regions, led, telling: Telling::through(messenger), figures, memory }
+        let begun = regions.members.now();
+        Self { cluster, regions, led, telling: Telling::through(messenger), figures, memory, begun }
     }
 
     /// Puts back reports that were not stored, unless the region has gone meanwhile.
@@ -137,7 +144,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         // Of a job that was deleted alone, the region and its PEs are left, and belong together as before.
         let of_job = OfJob::of_child(&region.metadata, region.spec.job_id);
         let (job, members) = (key.sibling(&region.spec.job_name), &self.regions.members);
-        let facts = members.facts(&job, &of_job, pes.iter().copied());
+        let MembersSeen { facts, missed, at: looked_at } = members.look(&job, &of_job, pes.iter().copied());
         let status = region.status.as_ref();
         let has_record = status.is_some_and(|status| status.record.is_some());
         let is_taken_away = !has_record && status.is_some_and(|status| status.state.is_some());
@@ -150,6 +157,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             facts.get(pe).is_some_and(|facts| self.regions.answered.comes(&name, facts.launch))
         };
         let now = self.cluster.now();
+        let last_look = memory.looked_at.unwrap_or(self.begun);
         let are_pes_led_here = memory.has_taken_over || pes.iter().all(comes_here);
         // Before the reports are taken: what is lost later is not made up for by what comes of these.
         let loss = self.regions.reports.loss(key);
@@ -174,6 +182,8 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             answered: self.regions.answered.of(key),
             in_several: members.in_several(&job, &of_job, pes.iter().copied()),
             health: health(&pes, |pe| facts.get(&pe).copied()),
+            was_missing: missed.filter(|(at, _)| *at > last_look).map(|(_, pe)| Cause::WasMissing(pe)),
+            looked_at,
             reports: self.regions.reports.take(key),
             are_pes_led_here,
             way,
@@ -190,7 +200,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
     }
 
     async fn act(&self, key: &Key, (): &mut (), observed: Observation, decision: Decision) -> Result<Next, Error> {
-        let Observation { region, mut reports, mut memory, now, loss, .. } = observed;
+        let Observation { region, mut reports, mut memory, now, loss, looked_at, .. } = observed;
         let now = stored::time(now);
         let Decision { state, written, notices, ignored, is_put_off, is_made_up_for, look_again } = decision;
         for reason in ignored {
@@ -231,6 +241,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
                 self.regions.reports.make_up_for(key, loss);
             }
             memory.has_taken_over = true;
+            memory.looked_at = Some(looked_at);
             // A region of a job that rests is not unwell: its pods are gone because somebody wants it so.
             let job = self.regions.mirrors.jobs.get(&key.sibling(&region.spec.job_name));
             if job.is_some_and(|job| job.spec.suspend) {

@@ -148,7 +148,7 @@ async fn nobody_is_known_before_the_mirrors_are_filled() {
 }
 
 fn connected(launch_count: u64) -> Option<ReportedConnectivity> {
-    Some(ReportedConnectivity { state: Connectivity::Full, launch_count })
+    Some(ReportedConnectivity { state: Connectivity::Full, launch_count, interruptions: 0 })
 }
 
 #[tokio::test(start_paused = true)]

@@ -223,7 +223,7 @@ async fn a_replica_that_pes_are_led_away_from_writes_only_what_somebody_waits_fo
 /// The job was deleted and applied again, or somebody has deleted the PE.
 #[tokio::test(start_paused = true)]
 async fn what_a_pe_has_told_is_not_the_word_of_another_one_that_is_made_under_its_name() {
-    let full = ReportedConnectivity { state: Connectivity::Full, launch_count: 1 };
+    let full = ReportedConnectivity { state: Connectivity::Full, launch_count: 1, interruptions: 0 };
     // launch of the pod that tells before, what it tells; what the pod of the other one tells, and what is stored then
     let table = [
         (7, "Partial", Some("Full"), Some(full.clone())),
@@ -380,4 +380,46 @@ async fn a_pe_that_tells_something_else_again_and_again_is_written_now_and_then_
     }
     assert!(begin.elapsed() < Duration::from_millis(200), "{:?}", begin.elapsed());
     assert_eq!(told.cluster.reports.waiting(), 0);
+}
+
+/// Its consistent region would not hear of what was lost with the connections.
+#[tokio::test(start_paused = true)]
+async fn a_pe_of_a_region_that_has_connections_again_before_its_turn_has_lost_them_nevertheless() {
+    // whether it is in a region, whether others are being written before, what it tells -> how often it has lost some
+    let table: [(bool, bool, &[&str], u32); 9] = [
+        (false, true, &["Partial", "Full"], 0),
+        (true, true, &["Full"], 0),
+        (true, true, &["Partial", "Full"], 1),
+        (true, true, &["Partial", "Full", "Full"], 1),
+        (true, true, &["Partial", "None", "Full"], 1),
+        (true, true, &["Partial"], 1),
+        (true, false, &["Full", "Full"], 0),
+        (true, false, &["Partial", "Full"], 1),
+        (true, false, &["Partial", "Full", "Full"], 1),
+    ];
+    for (is_in_region, is_late, words, expected) in table {
+        let said = format!("{is_in_region} {is_late} {words:?}");
+        let pe = Key::new("n", "srcjob-13");
+        let mut told = Told::of(|server| {
+            many(server);
+            let regions = if is_in_region { vec![0] } else { Vec::new() };
+            server.edit::<ProcessingElement>(&pe, |pe| pe.spec.consistent_regions = regions.clone());
+        });
+        // One that has connections for the first time has lost none.
+        for state in ["None", "Partial", "Full"] {
+            assert_eq!(told.answers(vec![told.tells(0, 13, state)]).await, [204], "{said}");
+        }
+        let interruptions = |told: &Told| {
+            let status = told.cluster.server.get::<ProcessingElement>(&pe).unwrap().status.unwrap_or_default();
+            status.connectivity.unwrap().interruptions
+        };
+        assert_eq!(interruptions(&told), 0, "{said}");
+        told.slow.store(100, Ordering::SeqCst);
+        let others = OTHERS.take(if is_late { 11 } else { 0 }).map(|pe| told.tells(0, pe, "Full"));
+        let words = words.iter().zip(1..).map(|(state, after)| told.tells(after, 13, state));
+        let all: Vec<_> = others.chain(words).collect();
+        let count = all.len();
+        assert_eq!(told.answers(all).await, vec![204; count], "{said}");
+        assert_eq!(interruptions(&told), expected, "{said}");
+    }
 }

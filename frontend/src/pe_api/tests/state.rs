@@ -50,7 +50,8 @@ fn an_instance(server: &Server) {
         let status = pe.status.as_mut().unwrap();
         status.phase = Some(PePhase::Running);
         status.node_name = Some("node-1".to_owned());
-        status.connectivity = Some(ReportedConnectivity { state: Connectivity::Full, launch_count: 2 });
+        status.connectivity =
+            Some(ReportedConnectivity { state: Connectivity::Full, launch_count: 2, interruptions: 0 });
         let endpoint = UserEndpoint { name: "web".to_owned(), port: 80, protocol: "TCP".to_owned() };
         status.endpoints = vec![endpoint];
     });
@@ -59,7 +60,8 @@ fn an_instance(server: &Server) {
         let status = pe.status.as_mut().unwrap();
         status.phase = Some(PePhase::BackOff);
         // Of an earlier pod.
-        status.connectivity = Some(ReportedConnectivity { state: Connectivity::Full, launch_count: 1 });
+        status.connectivity =
+            Some(ReportedConnectivity { state: Connectivity::Full, launch_count: 1, interruptions: 0 });
         status.last_termination = Some(Termination { exit_code: Some(139), ..Termination::default() });
     });
     let region: ParallelRegion = serde_json::from_value(json!({

@@ -1,5 +1,5 @@
-//! A model checker looks at every short history of a region: PEs that crash, messages and reports that are lost or come
-//! twice, a frontend that dies between storing a state and sending the message, or with it all that PEs report
+//! A model checker looks at every short history of a region: PEs that crash, connections that break and come back,
+//! messages and reports that are lost or come twice, a frontend that dies between storing a state and sending the message, or with it all that PEs report
 //! meanwhile, people who ask for resets, and who delete the region, which is made again.
 //!
 //! What is asked of every state that can be reached:
@@ -13,7 +13,8 @@
 //! * Whoever takes over waits for nothing that may be lost: from there on, the history without faults has no time-out,
 //!   in a region of one source.
 //!
-//! What is assumed of the network is rule consistent-region-7.
+//! What is assumed of the network is rule consistent-region-7, and of what PEs tell of their connections rule
+//! consistent-region-2: it is known before what they report after they have told it.
 
 mod pe;
 
@@ -79,6 +80,9 @@ enum Action {
     Delay(usize),
     Double(usize),
     DeliverLate(Call),
+    /// The connection of a source breaks, with what is on its way.
+    Break(usize),
+    Heal(usize),
     Crash(usize),
     Relaunch(usize),
     Observe,
@@ -125,7 +129,8 @@ impl Region {
             let pe = world.pes.iter().find(|known| known.member.pe == pe)?;
             let launch = pe.member.launch;
             let pod = Some(PodFacts { launch, is_running: pe.is_running });
-            Some(PeFacts { launch, connected: Some(launch), pod })
+            let connected = pe.is_connected.then_some(launch);
+            Some(PeFacts { launch, connected, interruptions: pe.interruptions, pod })
         };
         health(&world.pes.iter().map(|pe| pe.member.pe).collect(), facts)
     }
@@ -152,7 +157,18 @@ impl Region {
         }
     }
 
+    /// Whether the region can have learned nothing else of its PEs than how they are connected.
+    fn is_of_these_launches(world: &World) -> bool {
+        let launches = world.region.launches();
+        let is_driven = |pe: &Pe| launches.is_some_and(|launches| launches.of(pe.member.pe) == Some(pe.member.launch));
+        world.pes.iter().all(|pe| pe.is_running && is_driven(pe))
+    }
+
     fn call(&self, world: &mut World, call: Call) {
+        if Self::is_of_these_launches(world) {
+            let event = Event::Health(Self::health(world));
+            self.tell(world, &event);
+        }
         let event = match call {
             Call::Report(member, progress) => Event::Report(member, progress),
             Call::Drain(by, sequence) => Event::Drain { by, operator: OPERATOR.to_owned(), sequence },
@@ -161,7 +177,7 @@ impl Region {
     }
 
     fn affect(&self, world: &mut World, pe: usize, effects: Effects) {
-        if pe < self.sources && world.pes[self.sink()].is_running {
+        if pe < self.sources && world.pes[pe].is_connected && world.pes[self.sink()].is_running {
             world.links[pe].extend(effects.items);
         }
         world.calls[pe].extend(effects.calls);
@@ -188,7 +204,11 @@ impl Region {
     fn calm(&self, world: &World) -> Option<Action> {
         let first = |action: Option<Action>| action.into_iter();
         let sources = || 0..self.sources;
-        let mut actions = first(world.late.first().copied().map(Action::DeliverLate))
+        let is_broken = |source: &usize| world.pes[*source].is_running && !world.pes[*source].is_connected;
+        let mut actions = sources()
+            .filter(is_broken)
+            .map(Action::Heal)
+            .chain(world.late.first().copied().map(Action::DeliverLate))
             .chain((0..=self.sources).filter(|pe| !world.calls[*pe].is_empty()).map(Action::Deliver))
             .chain(sources().filter(|source| self.can_see(world, *source)).map(Action::See))
             .chain(sources().filter(|source| self.can_transfer(world, *source)).map(Action::Transfer))
@@ -308,6 +328,13 @@ impl Region {
                 world.late.remove(&call);
                 self.call(world, call);
             }
+            Action::Break(source) => {
+                world.faults -= 1;
+                world.links[source].clear();
+                let pe = &mut world.pes[source];
+                (pe.is_connected, pe.interruptions) = (false, pe.interruptions + 1);
+            }
+            Action::Heal(source) => world.pes[source].is_connected = true,
             Action::Crash(pe) => {
                 world.faults -= 1;
                 world.pes[pe].crash();
@@ -408,6 +435,11 @@ impl Model for Region {
             }
             if self.can_see(world, source) {
                 actions.push(Action::See(source));
+            }
+            if pe.is_running && !pe.is_connected {
+                actions.push(Action::Heal(source));
+            } else if pe.is_running && has_faults && world.pes[self.sink()].is_running {
+                actions.push(Action::Break(source));
             }
         }
         for (index, pe) in world.pes.iter().enumerate() {

@@ -41,6 +41,10 @@ pub(super) enum Call {
 pub(super) struct Pe {
     pub(super) member: Member,
     pub(super) is_running: bool,
+    /// A source: to the sink.
+    pub(super) is_connected: bool,
+    /// How often it has lost that connection in this launch.
+    pub(super) interruptions: u32,
     /// It was launched again, and has not gone back to a checkpoint.
     pub(super) must_reset: bool,
     pub(super) is_paused: bool,
@@ -81,6 +85,8 @@ impl Pe {
         Self {
             member: Member { pe, launch: 1 },
             is_running: true,
+            is_connected: true,
+            interruptions: 0,
             must_reset: false,
             is_paused: false,
             is_waiting: false,

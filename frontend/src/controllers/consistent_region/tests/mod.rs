@@ -2,6 +2,7 @@
 
 mod lost_and_left;
 mod lost_reports;
+mod missing;
 mod overlapping;
 mod reports;
 mod steps;
@@ -113,6 +114,14 @@ fn connected(server: &Server, number: u64, launch: u64) {
         let status = pe.status.get_or_insert_default();
         status.launch_count = launch;
         status.connectivity = Some(serde_json::from_value(json!({"state": "Full", "launchCount": launch})).unwrap());
+    });
+}
+
+/// The PE says this of its connections in its first launch.
+fn says(server: &Server, number: u64, state: &str) {
+    server.edit::<ProcessingElement>(&pe(number), |pe| {
+        let status = pe.status.get_or_insert_default();
+        status.connectivity = Some(serde_json::from_value(json!({"state": state, "launchCount": 1})).unwrap());
     });
 }
 

@@ -13,7 +13,7 @@ fn tell(simulation: &JobSimulation, pe: u64, state: Connectivity) {
     let key = Key::new(NAMESPACE, &names::processing_element(JOB, pe));
     simulation.server.edit::<ProcessingElement>(&key, |object| {
         let status = object.status.get_or_insert_default();
-        status.connectivity = Some(ReportedConnectivity { state, launch_count: status.launch_count });
+        status.connectivity = Some(ReportedConnectivity { state, launch_count: status.launch_count, interruptions: 0 });
     });
 }
 

@@ -12,7 +12,7 @@ fn waiting(edit: impl FnOnce(&mut PeObservation)) -> PeObservation {
 }
 
 fn connected(launch_count: u64) -> Option<ReportedConnectivity> {
-    Some(ReportedConnectivity { state: Connectivity::Full, launch_count })
+    Some(ReportedConnectivity { state: Connectivity::Full, launch_count, interruptions: 0 })
 }
 
 #[test]

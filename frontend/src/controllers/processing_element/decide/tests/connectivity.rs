@@ -4,7 +4,7 @@ use super::*;
 use streams_api::{Connectivity, PePhase, ReportedConnectivity};
 
 fn connected(launch_count: u64) -> Option<ReportedConnectivity> {
-    Some(ReportedConnectivity { state: Connectivity::Full, launch_count })
+    Some(ReportedConnectivity { state: Connectivity::Full, launch_count, interruptions: 0 })
 }
 
 #[test]
