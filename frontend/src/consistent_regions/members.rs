@@ -4,6 +4,9 @@
 //! A region that is not looked at between two changes of a PE would see only the last one. So when a PE was missed last
 //! is kept with it.
 //!
+//! What somebody else has changed of a PE is restored by the job controller. Until then the PE is in the regions, and of
+//! the job, that it was in before: a region would be reset for a change that does not last (rule consistent-region-13).
+//!
 //! Knows: PEs, pods. Must not know: what regions make of it.
 //!
 //! Invariants: a PE is here as long as the mirror shows it and it says that it is in a region; a PE that is whole now
@@ -12,6 +15,7 @@
 use crate::mirrors::{Mirrors, pe_of};
 use crate::of_job::OfJob;
 use crate::pods_of_pe;
+use crate::start_hash::Starts as _;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -165,7 +169,7 @@ impl Members {
     fn look_at(&self, mirrors: &Mirrors, key: &Key) {
         let mut known = self.known();
         let before = known.members.remove(key);
-        let mut now = mirrors.processing_elements.get(key).and_then(|pe| member(mirrors, key, &pe));
+        let mut now = mirrors.processing_elements.get(key).and_then(|pe| member(mirrors, key, &pe, before.as_ref()));
         if let Some(now) = &mut now {
             let known = &mut *known;
             now.missed = before.as_ref().map(|before| before.missed).unwrap_or_default();
@@ -201,10 +205,19 @@ pub(crate) fn launch(count: u64) -> u32 {
 }
 
 /// The member that a PE is, if it is in a region. A copy that somebody has made of a PE is none.
-fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member> {
-    if pe.spec.consistent_regions.is_empty() || pe.is_copy() {
+fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement, before: Option<&Member>) -> Option<Member> {
+    let is_changed = |before: &Member| before.uid == pe.metadata.uid && pe.spec.is_changed_by_others(&pe.metadata);
+    let before = before.filter(|before| is_changed(before));
+    if before.is_none() && (pe.spec.consistent_regions.is_empty() || pe.is_copy()) {
         return None;
     }
+    let (of_job, job, id, regions) = match before {
+        Some(before) => (before.of_job.clone(), &before.job, before.pe, &before.regions),
+        None => {
+            let of_job = OfJob::of_child(&pe.metadata, pe.spec.job_id);
+            (of_job, &pe.spec.job_name, pe.spec.id, &pe.spec.consistent_regions)
+        }
+    };
     let status = pe.status.as_ref();
     let now = launch(status.map_or(0, |status| status.launch_count));
     let reported = status.and_then(|status| status.connectivity.as_ref());
@@ -217,10 +230,10 @@ fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member
     Some(Member {
         uid: pe.metadata.uid.clone(),
         missed: MissedAt::default(),
-        of_job: OfJob::of_child(&pe.metadata, pe.spec.job_id),
-        job: pe.spec.job_name.clone(),
-        pe: pe.spec.id,
-        regions: pe.spec.consistent_regions.clone(),
+        of_job,
+        job: job.clone(),
+        pe: id,
+        regions: regions.clone(),
         facts: PeFacts {
             launch: now,
             connected: full.map(|reported| launch(reported.launch_count)),

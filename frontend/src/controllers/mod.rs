@@ -22,7 +22,6 @@
 //! | [`resync`] | looks at every object again from time to time |
 //! | [`submissions`] | jobs that are being submitted, and PEs that let them go first |
 //! | [`traces`] | what work shows in the trace of a request |
-//! | [`start_hash`] | how a change by somebody else shows, of what pods are replaced for |
 //! | [`placement_hash`] | whether a pod runs where it must |
 //! | [`times`] | times as statuses hold them, and as controllers wait for them |
 //! | [`token_labels`] | labels by which pods are put together, or apart |
@@ -56,7 +55,6 @@ pub(crate) mod restorations;
 mod resync;
 pub(crate) mod routes;
 pub(crate) mod standing;
-pub(crate) mod start_hash;
 pub(crate) mod submissions;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -8,12 +8,12 @@ use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, 
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::job;
-use crate::controllers::start_hash::{Starts as _, is_written_by_others};
 use crate::controllers::submissions::CROWD;
 use crate::controllers::times::{Clocks, whole_seconds};
 use crate::controllers::user_requests::remembered;
 use crate::mirrors::ByOwner as _;
 use crate::pods_of_pe::{self, FIRST_LAUNCH};
+use crate::start_hash::{Starts as _, is_written_by_others};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 use std::sync::Arc;

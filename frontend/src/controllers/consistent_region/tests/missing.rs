@@ -2,7 +2,7 @@
 //! consistent-region-2). What was lost then is in no checkpoint that follows.
 
 use super::{DRAIN, Fixture, PERIOD, RESET, both, key, pe, says, start};
-use crate::controllers::start_hash::Starts as _;
+use crate::start_hash::Starts as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
 use serde_json::json;

@@ -1,10 +1,10 @@
 //! What users and others do to a region.
 
-use super::{DRAIN, Fixture, PERIOD, RESUME, both, key, start};
-use crate::controllers::start_hash::Starts as _;
+use super::{DRAIN, Fixture, PERIOD, RESUME, both, key, pe, start};
+use crate::start_hash::Starts as _;
 use serde_json::json;
 use std::time::Duration;
-use streams_api::{ConsistentRegion, ConsistentRegionSpec, names};
+use streams_api::{ConsistentRegion, ConsistentRegionSpec, ProcessingElement, ProcessingElementSpec, names};
 use streams_consistent_region::{Event, Member, Progress};
 
 #[tokio::test]
@@ -81,4 +81,44 @@ async fn a_spec_that_somebody_else_has_changed_is_no_reason_for_a_step() {
         assert_eq!(report.await.unwrap(), Ok(()));
     }
     assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", both(1, RESUME)));
+}
+
+#[tokio::test]
+async fn a_pe_that_somebody_else_has_changed_is_in_its_region_as_before() {
+    let changes: [fn(&mut ProcessingElementSpec); 5] = [
+        |spec| spec.consistent_regions.clear(),
+        |spec| spec.consistent_regions.push(1),
+        |spec| spec.id = 7,
+        |spec| spec.job_id = 7,
+        |spec| spec.job_name = "another".to_owned(),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let fixture = Fixture::processing().await;
+        // What the job controller writes, and restores.
+        let wanted = fixture.server.get::<ProcessingElement>(&pe(1)).unwrap().spec;
+        let restore = || {
+            fixture.server.edit::<ProcessingElement>(&pe(1), |pe| {
+                let hash = (names::ANNOTATION_START_HASH.to_owned(), wanted.start_hash());
+                pe.metadata.annotations.get_or_insert_default().extend([hash]);
+                pe.spec = wanted.clone();
+            });
+        };
+        restore();
+        fixture.settle().await;
+        fixture.server.edit::<ProcessingElement>(&pe(1), |pe| change(&mut pe.spec));
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", vec![]), "{number}");
+        // It is told, and heard, meanwhile.
+        fixture.server.advance(PERIOD);
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)), "{number}");
+        restore();
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", vec![]), "{number}");
+        // What becomes of its pod is news nevertheless.
+        fixture.server.edit::<ProcessingElement>(&pe(1), |pe| change(&mut pe.spec));
+        fixture.server.edit::<ProcessingElement>(&pe(1), |pe| pe.status.as_mut().unwrap().launch_count = 2);
+        fixture.settle().await;
+        assert_eq!(fixture.state(), "UNHEALTHY", "{number}");
+    }
 }

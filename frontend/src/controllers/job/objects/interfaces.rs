@@ -209,7 +209,7 @@ fn milliseconds(seconds: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::controllers::job::generation::{GenerationDetails, Target};
-    use crate::controllers::start_hash::Starts as _;
+    use crate::start_hash::Starts as _;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use serde_json::json;
     use streams_api::{BundleReference, JobSpec};

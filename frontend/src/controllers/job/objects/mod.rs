@@ -37,7 +37,7 @@ use super::generation::places::node;
 use super::generation::{Generation, Origin};
 use super::resources;
 use crate::controllers::placement_hash::placement_hash;
-use crate::controllers::start_hash::Starts;
+use crate::start_hash::Starts;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};

@@ -1,8 +1,8 @@
 //! A hash of what pods are replaced for, or consistent regions reset (rules job-26, pe-4 and consistent-region-13).
 //!
 //! The job controller writes it to PEs, host pools and consistent regions. If somebody else changes such a field, the
-//! hash does not fit any more, and the controller that would act on it waits until the field is restored. Otherwise a
-//! pod would be replaced, or a region reset, for a change that does not last, and again when it is taken back.
+//! hash does not fit any more, and whoever would act on it waits until the field is restored. Otherwise a pod would be
+//! replaced, or a region reset, for a change that does not last, and again when it is taken back.
 //!
 //! The content of a text has no such hash: who has written it last shows ([`is_written_by_others`]).
 //!
@@ -22,19 +22,38 @@ pub(crate) trait Starts {
     /// The hash of these fields.
     fn start_hash(&self) -> String;
 
+    /// The hash that an earlier version has written, if it is another one.
+    fn earlier_start_hash(&self) -> Option<String> {
+        None
+    }
+
     /// Somebody else has changed one of them: the hash in the metadata is that of other values. An object without a
     /// hash is believed; a user or an older frontend has made it.
     fn is_changed_by_others(&self, meta: &ObjectMeta) -> bool {
         let hash = meta.annotations.as_ref().and_then(|annotations| annotations.get(names::ANNOTATION_START_HASH));
-        hash.is_some_and(|hash| *hash != self.start_hash())
+        hash.is_some_and(|hash| *hash != self.start_hash() && Some(hash) != self.earlier_start_hash().as_ref())
     }
 }
 
 impl Starts for ProcessingElementSpec {
     fn start_hash(&self) -> String {
-        let Self { job_name, job_id, id, generation, content_id, runtime_id, config_map, placement, .. } = self;
-        hash(&(job_name, job_id, id, generation, content_id, runtime_id, config_map, placement))
+        // A PE that is in no region has the hash that it always had, so an update writes none of these.
+        if self.consistent_regions.is_empty() {
+            hash(&pod_of(self))
+        } else {
+            hash(&(pod_of(self), &self.consistent_regions))
+        }
     }
+
+    fn earlier_start_hash(&self) -> Option<String> {
+        (!self.consistent_regions.is_empty()).then(|| hash(&pod_of(self)))
+    }
+}
+
+/// What the pod of a PE is replaced for.
+fn pod_of(spec: &ProcessingElementSpec) -> impl Serialize {
+    let ProcessingElementSpec { job_name, job_id, id, generation, content_id, runtime_id, .. } = spec;
+    (job_name, job_id, id, generation, content_id, runtime_id, &spec.config_map, &spec.placement)
 }
 
 impl Starts for HostPoolSpec {
@@ -91,6 +110,25 @@ mod tests {
         for (spec, changed) in table {
             assert_eq!(spec.is_changed_by_others(&meta), changed, "{spec:?}");
             assert!(!spec.is_changed_by_others(&ObjectMeta::default()));
+        }
+    }
+
+    #[test]
+    fn a_change_of_the_regions_of_a_pe_shows_but_where_an_earlier_version_has_written_it() {
+        let of = |consistent_regions: &[u64]| ProcessingElementSpec {
+            consistent_regions: consistent_regions.to_vec(),
+            ..ProcessingElementSpec::default()
+        };
+        let (none, one, earlier) = (of(&[]).start_hash(), of(&[0]).start_hash(), of(&[0]).earlier_start_hash());
+        assert_eq!(earlier.as_ref(), Some(&none), "an earlier version did not look at regions");
+        assert_ne!(one, none);
+        // hash of the PE, its regions -> changed
+        let table: [(&str, &[u64], bool); 5] =
+            [(&one, &[0], false), (&one, &[], true), (&one, &[0, 1], true), (&none, &[0], false), (&none, &[], false)];
+        for (hash, regions, changed) in table {
+            let annotations = BTreeMap::from([(names::ANNOTATION_START_HASH.to_owned(), hash.to_owned())]);
+            let meta = ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() };
+            assert_eq!(of(regions).is_changed_by_others(&meta), changed, "{regions:?}");
         }
     }
 
