@@ -54,7 +54,7 @@ const JOB_DELETED: &str = "JobDeleted";
 pub(crate) struct Observation {
     /// The region.
     pub(super) region: Arc<ConsistentRegion>,
-    /// No state is stored of it, though it had one, or its PEs ran before it was made.
+    /// No state is stored of it, though it had one, or was driven by this replica, or its PEs ran before it was made.
     pub(super) has_lost_record: bool,
     /// PEs that have got a message of the region for an answer, or in a datagram if that is enough.
     pub(super) answered: ByPe,
@@ -110,12 +110,14 @@ pub(super) fn decide(observed: &Observation) -> Decision {
     if region.spec.is_changed_by_others(&region.metadata) {
         return changed_by_others(observed);
     }
-    let before = match stored::state(region) {
-        // It was deleted while its PEs ran, and made again, or somebody has taken the record away.
-        Ok(_) if observed.has_lost_record => State::of_driven_before(stored::time(observed.now)),
+    let known = match stored::state(region) {
         Ok(state) => state,
         Err(error) => return unreadable(observed, &error),
     };
+    // It was deleted while its PEs ran, and made again, or somebody has taken the record away, or put back an earlier
+    // one. If only the mirror is behind, what is written then is refused.
+    let is_lost = observed.has_lost_record || known.sequence() < observed.memory.sequence;
+    let before = if is_lost { State::of_driven_before(stored::time(observed.now)) } else { known };
     let settings = stored::settings(&region.spec);
     if let Some(wait) = until_led(observed, &settings, &before) {
         return put_off(observed, wait);
@@ -130,7 +132,7 @@ pub(super) fn decide(observed: &Observation) -> Decision {
         status.reset_requested = Some(user_requests::remembered(requested));
     }
     status.observed_generation = region.metadata.generation;
-    if state != before || status.record.is_none() {
+    if state != before || is_lost || status.record.is_none() {
         // A state can always be written.
         let _ = stored::store(&mut status, &state);
     }

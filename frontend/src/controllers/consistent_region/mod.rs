@@ -89,6 +89,8 @@ pub(crate) struct Memory {
     come_at: Option<Instant>,
     /// It has said to the region that it drives it.
     has_taken_over: bool,
+    /// The sequence id of the state that was stored last, or was found so.
+    sequence: u64,
     /// When its PEs were looked at for the last step. If there was none, what counts is when this replica began.
     looked_at: Option<MissedAt>,
     /// What PEs were told last.
@@ -178,7 +180,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             }
         }
         Ok(Some(Observation {
-            has_lost_record: is_taken_away || created.is_some_and(is_older),
+            has_lost_record: is_taken_away || created.is_some_and(is_older) || memory.has_taken_over && !has_record,
             answered: self.regions.answered.of(key),
             in_several: members.in_several(&job, &of_job, pes.iter().copied()),
             health: health(&pes, |pe| facts.get(&pe).copied()),
@@ -241,6 +243,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
                 self.regions.reports.make_up_for(key, loss);
             }
             memory.has_taken_over = true;
+            memory.sequence = state.sequence();
             memory.looked_at = Some(looked_at);
             // A region of a job that rests is not unwell: its pods are gone because somebody wants it so.
             let job = self.regions.mirrors.jobs.get(&key.sibling(&region.spec.job_name));

@@ -1,6 +1,6 @@
 //! Records that are lost, regions that are made again, and jobs that let go of their objects.
 
-use super::{DRAIN, Fixture, PERIOD, RESUME, both, key, pe, start};
+use super::{DRAIN, Fixture, PERIOD, RESUME, both, key, pe, processing, says, start};
 use crate::consistent_regions::reports::NotTaken;
 use serde_json::json;
 use std::time::Duration;
@@ -80,12 +80,36 @@ async fn a_region_that_is_made_again_while_its_pes_run_is_reset_under_numbers_th
     }
 }
 
+/// PEs would take numbers that they have heard for old news, and overwrite checkpoints of the same numbers.
 #[tokio::test]
-async fn a_record_that_somebody_has_taken_away_is_lost() {
-    let fixture = Fixture::processing().await;
-    fixture.server.edit::<ConsistentRegion>(&key(), |region| region.status.as_mut().unwrap().record = None);
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.sent().len()), ("RESETTING", 2));
+async fn a_record_that_somebody_has_taken_away_or_replaced_by_an_earlier_one_is_lost() {
+    let changes: [fn(&mut ConsistentRegion); 3] = [
+        |region| region.status.as_mut().unwrap().record = None,
+        |region| region.status = None,
+        |region| region.status.as_mut().unwrap().record = Some(processing(1)),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        for are_healthy in [true, false] {
+            let fixture = Fixture::processing().await;
+            fixture.server.advance(PERIOD);
+            fixture.settle().await;
+            fixture.report([1, 1], Progress::CheckpointDone { sequence: 1 }).await;
+            assert_eq!((fixture.state().as_str(), fixture.sent().len()), ("PROCESSING", 4));
+            if !are_healthy {
+                says(&fixture.server, 1, "Partial");
+            }
+            fixture.server.edit::<ConsistentRegion>(&key(), change);
+            fixture.settle().await;
+            let (state, told) = if are_healthy { ("RESETTING", 2) } else { ("STARTED", 0) };
+            assert_eq!((fixture.state().as_str(), fixture.sent().len()), (state, told), "{number}");
+            says(&fixture.server, 1, "Full");
+            fixture.settle().await;
+            assert_eq!(fixture.state(), "RESETTING", "{number} {are_healthy}");
+            let record = fixture.region().status.unwrap().record.unwrap();
+            let numbers = ["sequence", "attemptsTold"].map(|name| record[name].as_u64().unwrap());
+            assert!(numbers[0] > 1_000_000_000_000 && numbers[1] > 100_000_000, "{number}: {record}");
+        }
+    }
 }
 
 #[tokio::test]
