@@ -17,6 +17,7 @@ use streams_api::{ConsistentRegion, ProcessingElement};
 use streams_consistent_region::{Launches, Message};
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::Watch;
+use tokio::time::Instant;
 
 /// PEs that were answered, each in a launch, with a message.
 pub(crate) type ByPe = BTreeMap<u64, (u32, Message)>;
@@ -35,8 +36,8 @@ pub(crate) enum By {
 pub(crate) struct Answered {
     elements: Watch<ProcessingElement>,
     regions: Arc<Mutex<HashMap<Key, ByPe>>>,
-    /// PEs that have come, each in its last launch.
-    pes: Arc<Mutex<HashMap<Key, u32>>>,
+    /// PEs that have come, each in its last launch, and when it came last.
+    pes: Arc<Mutex<HashMap<Key, (u32, Instant)>>>,
 }
 
 impl Answered {
@@ -57,13 +58,13 @@ impl Answered {
         let mut pes = self.pes();
         // Nobody would forget one that has gone meanwhile.
         if self.elements.contains(pe) {
-            pes.insert(pe.clone(), launch);
+            pes.insert(pe.clone(), (launch, Instant::now()));
         }
     }
 
-    /// Whether a PE has come to this replica in this launch.
-    pub(crate) fn comes(&self, pe: &Key, launch: u32) -> bool {
-        self.pes().get(pe) == Some(&launch)
+    /// When a PE came to this replica last in this launch, if it did.
+    pub(crate) fn came_at(&self, pe: &Key, launch: u32) -> Option<Instant> {
+        self.pes().get(pe).filter(|(of, _)| *of == launch).map(|(_, at)| *at)
     }
 
     /// A PE, which may be in other regions as well, has got this message of a region.
@@ -102,7 +103,7 @@ impl Answered {
         lock(&self.regions)
     }
 
-    fn pes(&self) -> MutexGuard<'_, HashMap<Key, u32>> {
+    fn pes(&self) -> MutexGuard<'_, HashMap<Key, (u32, Instant)>> {
         lock(&self.pes)
     }
 }
@@ -193,7 +194,7 @@ mod tests {
         };
         let elements = Watch::filled(indexes(), [element("1")]);
         let (answered, pe) = (Answered::following(&Watch::filled(indexes(), []), &elements), Key::new("n", "flow-0"));
-        let comes = || [1, 2].map(|launch| answered.comes(&pe, launch));
+        let comes = || [1, 2].map(|launch| answered.came_at(&pe, launch).is_some());
         assert_eq!(comes(), [false, false]);
         answered.has_come(&pe, 1);
         assert_eq!(comes(), [true, false]);

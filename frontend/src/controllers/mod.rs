@@ -189,7 +189,8 @@ async fn run_all(needs: Dependencies, stop: CancellationToken) {
     });
     let exports = all.standing::<Export>(&mirrors, &boards);
     let imports = all.standing::<Import>(&mirrors, &boards);
-    let led = Led::among(&mirrors);
+    let services_of_regions = all.queue("consistent_region_service", owner_of_child);
+    let led = Led::among(&mirrors, services_of_regions.clone());
     let reports = regions.reports.clone();
     let consistent_regions = all.resynced("consistent_region", &mirrors.consistent_regions, |queue| {
         consistent_region::subscribe(&regions, queue);
@@ -197,7 +198,7 @@ async fn run_all(needs: Dependencies, stop: CancellationToken) {
         let (messenger, figures) = (Datagrams::to(messenger::CONSISTENT_REGIONS), RegionFigures::among(&needs.metrics));
         ConsistentRegionReconciler::new(cluster.clone(), regions, led.clone(), messenger, figures)
     });
-    let consistent_region_services = all.woken(all.queue("consistent_region_service", owner_of_child), |queue| {
+    let consistent_region_services = all.woken(services_of_regions, |queue| {
         consistent_region_service::subscribe(&mirrors, queue);
         ConsistentRegionServiceReconciler::new(cluster.clone(), mirrors.clone(), needs.pe_api_address, &led)
     });

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{ConsistentRegion, ConsistentRegionStatus, condition, names};
 use streams_consistent_region::health::Cause;
-use streams_consistent_region::{Event, Health, Ignored, Settings, State, Time, ToBeTold, step};
+use streams_consistent_region::{Event, Health, Ignored, Settings, State, Time, ToBeTold, Trigger, step};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::ownership::controller;
 
@@ -33,6 +33,12 @@ const ASKED_AGAIN: Duration = Duration::from_secs(1);
 const DRIVEN_WITHIN: Duration = Duration::from_secs(40);
 /// The same, if what they look up stays: they come as soon as the nodes know the slices, and ask every 6 seconds.
 const DRIVEN_BY_ADDRESS_WITHIN: Duration = Duration::from_secs(20);
+
+/// How long PEs do not come at most as long as they are led here and run: they ask every 6 seconds, and where names are
+/// looked up, they may ask somewhere else for a minute.
+const HEARD_WITHIN: Duration = Duration::from_secs(80);
+/// How soon a region is looked at again whose PEs do not come.
+const HEARD_AGAIN: Duration = Duration::from_secs(6);
 
 /// Why a region takes no step is told when its PEs were not led here for that long, whatever the reason is.
 const LED_WITHIN: Duration = Duration::from_secs(40);
@@ -70,6 +76,10 @@ pub(crate) struct Observation {
     pub(super) reports: Vec<Waiting>,
     /// Each of its PEs has come to this replica, in its launch.
     pub(super) are_pes_led_here: bool,
+    /// For how long none of them has come.
+    pub(super) silence: Duration,
+    /// None had come for so long that something may be lost, and each has since.
+    pub(super) come_again: bool,
     /// How its PEs find this replica.
     pub(super) way: Way,
     /// Whether a report to the leader before may be lost, or one to this replica.
@@ -80,6 +90,18 @@ pub(crate) struct Observation {
     pub(super) memory: Memory,
     /// The time.
     pub(super) now: Timestamp,
+}
+
+/// Whether PEs come as they should, if they are led here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum AreLed {
+    /// As far as can be seen.
+    #[default]
+    Expected,
+    /// Some have not reported what they were told to do in time.
+    Late,
+    /// All run, and none has come for long, with nothing else that would tell.
+    Silent,
 }
 
 /// What is to be done.
@@ -97,6 +119,8 @@ pub(crate) struct Decision {
     pub(super) is_put_off: bool,
     /// Once the state is stored, nothing is missing that was lost before this step.
     pub(super) is_made_up_for: bool,
+    /// Whether PEs come.
+    pub(super) led: AreLed,
     /// When to look again.
     pub(super) look_again: Option<Duration>,
 }
@@ -125,7 +149,7 @@ pub(super) fn decide(observed: &Observation) -> Decision {
     let requested = region.metadata.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_RESET_REQUESTED));
     let known = region.status.as_ref().and_then(|status| status.reset_requested.as_ref());
     let requested = requested.filter(|requested| user_requests::is_new(Some(requested), known));
-    let Steps { state, ignored, wait, .. } = all_steps(observed, &settings, &before, requested.is_some());
+    let Steps { state, ignored, wait, is_late, .. } = all_steps(observed, &settings, &before, requested.is_some());
 
     let mut status = region.status.clone().unwrap_or_default();
     if let Some(requested) = requested {
@@ -144,13 +168,15 @@ pub(super) fn decide(observed: &Observation) -> Decision {
     let asked = state.to_be_seen().map(|_| ASKED_AGAIN);
     let told = state.to_be_told(&settings).map(|to_be_told| until(to_be_told.from, observed.now));
     let told = told.map(|wait| if wait.is_zero() { ASKED_AGAIN } else { wait });
+    let (led, heard) = heard(observed, &settings, &state, is_late);
     Decision {
         written,
         notices: notices(&before, &state).into_iter().chain(short).collect(),
         ignored,
         is_put_off: false,
         is_made_up_for: is_made_up_for(&settings, &before, &state, stored::time(observed.now)),
-        look_again: due.chain(say_again).chain(asked).chain(told).min(),
+        led,
+        look_again: due.chain(say_again).chain(asked).chain(told).chain(heard).min(),
         state: Some(state),
     }
 }
@@ -164,6 +190,8 @@ struct Steps<'a> {
     ignored: Vec<String>,
     /// What had to wait comes again then.
     wait: Option<Time>,
+    /// Some PE has not reported in time.
+    is_late: bool,
 }
 
 impl Steps<'_> {
@@ -198,8 +226,7 @@ fn suffers(settings: &Settings, state: &State, now: Time) -> bool {
 /// waits for no report before the step or after it, a reset begins, or all PEs have reported what it was waiting for.
 /// What they report next follows from what they are told after the step (rule consistent-region-14).
 fn is_made_up_for(settings: &Settings, before: &State, after: &State, now: Time) -> bool {
-    let were_awaited = matches!(before.name(), "DRAINING" | "CHECKPOINT_PENDING" | "RESETTING");
-    let have_all_reported = were_awaited && after.name() == "PROCESSING";
+    let have_all_reported = is_waiting_for_reports(before) && after.name() == "PROCESSING";
     let [waited, waits] = [before, after].map(|state| suffers(settings, state, now));
     !waited || !waits || begins_reset(before, after) || have_all_reported
 }
@@ -251,14 +278,14 @@ fn put_off(observed: &Observation, wait: Duration) -> Decision {
 /// Everything that has happened, one after the other.
 fn all_steps<'a>(observed: &Observation, settings: &'a Settings, before: &State, is_reset: bool) -> Steps<'a> {
     let now = stored::time(observed.now);
-    let mut steps = Steps { settings, now, state: before.clone(), ignored: Vec::new(), wait: None };
+    let mut steps = Steps { settings, now, state: before.clone(), ignored: Vec::new(), wait: None, is_late: false };
     // What is lost with a PE, or a connection, that was missing is in no checkpoint which PEs have reported since.
     if let Some(cause) = observed.was_missing {
         steps.take(&Event::Health(Health::Unhealthy(cause)), None);
     }
     // Nothing is lost of it that a reset would make up for.
     let is_whole = observed.gap == Gap::None && suffers(settings, before, now);
-    if is_to_be_taken_over(observed) && !is_whole {
+    if is_to_be_taken_over(observed) && !is_whole || observed.come_again {
         steps.take(&Event::TakenOver, None);
     }
     if steps.state.launches().is_some() {
@@ -288,8 +315,32 @@ fn all_steps<'a>(observed: &Observation, settings: &'a Settings, before: &State,
     }) {
         steps.take(&Event::Told, None);
     }
+    let was_waiting = is_waiting_for_reports(&steps.state);
+    let attempts_before = attempts(&steps.state);
     steps.take(&Event::Time, None);
+    steps.is_late = was_waiting && (attempts(&steps.state) != attempts_before || !is_waiting_for_reports(&steps.state));
     steps
+}
+
+fn is_waiting_for_reports(state: &State) -> bool {
+    matches!(state.name(), "DRAINING" | "CHECKPOINT_PENDING" | "RESETTING")
+}
+
+/// Whether PEs come as they should, and when that is to be looked at again. Where time leads a region on, that tells.
+/// An operator may drain one without it, once; if that does not come here, the region would rest for ever (rule
+/// consistent-region-14).
+fn heard(observed: &Observation, settings: &Settings, state: &State, is_late: bool) -> (AreLed, Option<Duration>) {
+    let is_expected = matches!(settings.trigger, Trigger::OperatorDriven { .. }) && state.name() == "PROCESSING";
+    let rest = HEARD_WITHIN.saturating_sub(observed.silence);
+    match (is_expected, is_late) {
+        (true, _) if rest.is_zero() => (AreLed::Silent, Some(HEARD_AGAIN)),
+        (true, _) if observed.memory.silent_since.is_some() && !observed.come_again => {
+            (AreLed::Expected, Some(ASKED_AGAIN))
+        }
+        (true, false) => (AreLed::Expected, Some(rest)),
+        (_, true) => (AreLed::Late, None),
+        (false, false) => (AreLed::Expected, None),
+    }
 }
 
 /// Conditions that say what is unusual about a region, and what people are told when there is something new.

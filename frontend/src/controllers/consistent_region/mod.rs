@@ -26,6 +26,7 @@ mod telling;
 #[cfg(test)]
 mod tests;
 
+use self::decide::AreLed;
 pub(crate) use self::decide::{Decision, Observation};
 pub(crate) use self::figures::RegionFigures;
 use self::telling::Telling;
@@ -87,6 +88,10 @@ pub(crate) struct Memory {
     elsewhere_since: Option<Timestamp>,
     /// When it found that they have come.
     come_at: Option<Instant>,
+    /// When one of them came last, or none had to.
+    heard_at: Option<Instant>,
+    /// When it found that they do not come any more. Until all have come again, something may be lost.
+    silent_since: Option<Instant>,
     /// It has said to the region that it drives it.
     has_taken_over: bool,
     /// The sequence id of the state that was stored last, or was found so.
@@ -154,13 +159,16 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         let is_older = |created: &KubernetesTime| members.ran_before(&job, &of_job, pes.iter().copied(), created.0);
         let uid = region.uid().unwrap_or_default();
         let mut memory = self.memory.find(key, &uid, |memory| memory.clone()).unwrap_or_default();
-        let comes_here = |pe: &u64| {
+        let came_at = |pe: &u64| {
             let name = job.sibling(&names::processing_element(&job.name, *pe));
-            facts.get(pe).is_some_and(|facts| self.regions.answered.comes(&name, facts.launch))
+            facts.get(pe).and_then(|facts| self.regions.answered.came_at(&name, facts.launch))
         };
+        let came: Vec<Option<Instant>> = pes.iter().map(came_at).collect();
+        memory.heard_at = came.iter().flatten().copied().max().max(memory.heard_at).or_else(|| Some(Instant::now()));
+        let all_came_after = |since| came.iter().all(|at| at.is_some_and(|at| at > since));
         let now = self.cluster.now();
         let last_look = memory.looked_at.unwrap_or(self.begun);
-        let are_pes_led_here = memory.has_taken_over || pes.iter().all(comes_here);
+        let are_pes_led_here = memory.has_taken_over || came.iter().all(Option::is_some);
         // Before the reports are taken: what is lost later is not made up for by what comes of these.
         let loss = self.regions.reports.loss(key);
         let (mut way, mut gap) = (Way::ByName, Gap::Possible);
@@ -187,6 +195,8 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             was_missing: missed.filter(|(at, _)| *at > last_look).map(|(_, pe)| Cause::WasMissing(pe)),
             looked_at,
             reports: self.regions.reports.take(key),
+            come_again: memory.silent_since.is_some_and(all_came_after),
+            silence: memory.heard_at.map(|at| at.elapsed()).unwrap_or_default(),
             are_pes_led_here,
             way,
             gap,
@@ -202,9 +212,9 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
     }
 
     async fn act(&self, key: &Key, (): &mut (), observed: Observation, decision: Decision) -> Result<Next, Error> {
-        let Observation { region, mut reports, mut memory, now, loss, looked_at, .. } = observed;
+        let Observation { region, mut reports, mut memory, now, loss, looked_at, come_again, .. } = observed;
         let now = stored::time(now);
-        let Decision { state, written, notices, ignored, is_put_off, is_made_up_for, look_again } = decision;
+        let Decision { state, written, notices, ignored, is_put_off, is_made_up_for, led, look_again } = decision;
         for reason in ignored {
             tracing::debug!(%key, reason, "nothing comes of what a consistent region was told");
         }
@@ -241,6 +251,18 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             }
             if let Some(loss) = loss.filter(|_| is_made_up_for) {
                 self.regions.reports.make_up_for(key, loss);
+            }
+            memory.silent_since = memory.silent_since.filter(|_| !come_again && !is_made_up_for);
+            if led == AreLed::Silent {
+                memory.silent_since.get_or_insert_with(Instant::now);
+                // An operator may have drained the region: the next leader has to know.
+                drop(self.regions.reports.heard(key));
+            }
+            if led != AreLed::Expected {
+                self.led.doubt(&key.sibling(&region.spec.job_name));
+            }
+            if state.launches().is_none() {
+                memory.heard_at = None;
             }
             memory.has_taken_over = true;
             memory.sequence = state.sequence();

@@ -1,7 +1,8 @@
 //! Leads the PEs of consistent regions to the replica that drives them (rule consistent-region-14).
 //!
 //! The job controller makes the Service, without a selector and without addresses. Whoever leads writes its own address
-//! into the EndpointSlice, and only that: other replicas may be behind.
+//! into the EndpointSlice, and only that: other replicas may be behind. Nobody mirrors slices; but a region whose PEs do
+//! not come, though they should, makes the slices of its Service be compared at once.
 //!
 //! Knows: the Service, where this replica is reached. Must not know: regions.
 //!
@@ -63,16 +64,29 @@ pub(crate) enum Way {
 #[derive(Clone)]
 pub(crate) struct Led {
     services: Watch<Service>,
+    /// Services whose slices are compared.
+    queue: Queue<Key>,
     /// When the slices of a Service were compared last.
     compared: Remembered<Timestamp>,
 }
 
 impl Led {
-    /// None yet of the Services of these mirrors.
-    pub(crate) fn among(mirrors: &Mirrors) -> Self {
+    /// None yet of the Services of these mirrors, whose slices are compared by whoever takes them out of this queue.
+    pub(crate) fn among(mirrors: &Mirrors, queue: Queue<Key>) -> Self {
         let compared = Remembered::default();
         compared.end_with(&mirrors.services);
-        Self { services: mirrors.services.clone(), compared }
+        Self { services: mirrors.services.clone(), queue, compared }
+    }
+
+    /// PEs of a job do not come here, though they should. Somebody may have changed or deleted the slices.
+    pub(crate) fn doubt(&self, job: &Key) {
+        let key = job.sibling(&names::consistent_region_service(&job.name));
+        let Some(service) = self.services.get(&key) else { return };
+        // Until that is found out, they count as led here: regions that are to be taken over do not wait for it.
+        let is_known = self.compared.find(&key, &service.uid().unwrap_or_default(), |at| *at = Timestamp::UNIX_EPOCH);
+        if is_known.is_some() {
+            self.queue.add(key);
+        }
     }
 
     /// How the PEs of a job find who drives their regions.

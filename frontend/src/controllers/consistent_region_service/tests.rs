@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_api::names;
 use streams_kubernetes::Key;
-use streams_kubernetes::queue::Outcome;
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::queue::{BackOff, Outcome, Queue, Sharing};
 use streams_kubernetes_fake::{Connection, Server, Verb};
 
 const NAME: &str = "streams-flow-consistentregion-api";
@@ -42,6 +43,7 @@ struct Leader {
     connection: Connection,
     late: LateMirrors,
     led: Led,
+    queue: Queue<Key>,
     reconciler: ConsistentRegionServiceReconciler<Connection>,
 }
 
@@ -49,9 +51,11 @@ impl Leader {
     fn at(server: &Server, address: Option<&str>) -> Self {
         let (late, connection) = (LateMirrors::of(server), server.connect());
         let address: Option<IpAddr> = address.map(|address| address.parse().unwrap());
-        let (cluster, mirrors, led) = (connection.clone(), late.mirrors.clone(), Led::among(&late.mirrors));
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+        let led = Led::among(&late.mirrors, queue.clone());
+        let (cluster, mirrors) = (connection.clone(), late.mirrors.clone());
         let reconciler = ConsistentRegionServiceReconciler::new(cluster, mirrors, address, &led);
-        Self { connection, late, led, reconciler }
+        Self { connection, late, led, queue, reconciler }
     }
 
     /// Reconciles; says how many writes that took.
@@ -102,6 +106,25 @@ async fn it_leads_to_whoever_leads_now() {
     // A write of its slices was answered after that.
     second.reconciler.compared.keep(&key(), "gone", server.now());
     assert_eq!((second.writes().await, second.reconciler.compared.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn slices_are_compared_at_once_when_pes_do_not_come() {
+    let server = Server::new();
+    service(&server, "flow");
+    let mut leader = Leader::at(&server, Some("10.0.0.1"));
+    let job = Key::new("n", "flow");
+    leader.led.doubt(&job);
+    assert_eq!((leader.way(), leader.queue.depth()), (Way::Elsewhere, 0), "they are written anyway");
+    assert_eq!(leader.writes().await, 1);
+    server.remove::<EndpointSlice>(&Key::new("n", &format!("{NAME}-ipv4")));
+    assert_eq!(leader.writes().await, 0);
+    leader.led.doubt(&job);
+    assert_eq!((leader.way(), leader.queue.depth()), (Way::ByName, 1));
+    assert_eq!((leader.writes().await, leader.writes().await), (1, 0));
+    // There is no such Service.
+    leader.led.doubt(&Key::new("n", "another"));
+    assert_eq!(leader.queue.depth(), 1);
 }
 
 /// Anybody may give the label to gigabytes of them.

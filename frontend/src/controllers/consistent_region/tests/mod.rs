@@ -5,6 +5,7 @@ mod lost_reports;
 mod missing;
 mod overlapping;
 mod reports;
+mod silence;
 mod steps;
 mod suspended;
 mod taking_over;
@@ -183,7 +184,8 @@ impl Fixture {
         let figures = RegionFigures::among(&metrics);
         let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
         regions.reports.open(queue, regions.mirrors.consistent_regions.keys());
-        let led = Led::among(&regions.mirrors);
+        let services = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
+        let led = Led::among(&regions.mirrors, services);
         let reconciler = ConsistentRegionReconciler::new(
             connection.clone(),
             regions.clone(),
