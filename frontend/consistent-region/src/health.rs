@@ -33,6 +33,8 @@ pub struct PodFacts {
     pub launch: u32,
     /// Whether it runs.
     pub is_running: bool,
+    /// Whether it ran until somebody, or something, has deleted it: a roll-out, a drain of its node, a user.
+    pub is_taken_away: bool,
 }
 
 /// Whether a region can be driven.
@@ -55,6 +57,8 @@ pub enum Cause {
     NoPod(u64),
     /// The pod of the PE does not run.
     NotRunning(u64),
+    /// The pod of the PE was deleted while it ran, and nothing else is missing but connections.
+    TakenAway(u64),
     /// The PE has not said in this launch that it is connected.
     NotConnected(u64),
     /// The PE is there now, and was not since the region was looked at last.
@@ -68,6 +72,7 @@ impl fmt::Display for Cause {
             Self::NoPe(pe) => write!(formatter, "there is no PE {pe}"),
             Self::NoPod(pe) => write!(formatter, "PE {pe} has no pod of its launch"),
             Self::NotRunning(pe) => write!(formatter, "the pod of PE {pe} does not run"),
+            Self::TakenAway(pe) => write!(formatter, "the pod of PE {pe} was deleted"),
             Self::NotConnected(pe) => write!(formatter, "PE {pe} is not connected to all others"),
             Self::WasMissing(pe) => write!(formatter, "PE {pe} was missing, or not connected, a moment ago"),
         }
@@ -80,10 +85,29 @@ pub fn health(pes: &BTreeSet<u64>, facts: impl Fn(u64) -> Option<PeFacts>) -> He
     if pes.is_empty() {
         return Health::Unhealthy(Cause::NoPes);
     }
-    let launches = pes.iter().map(|&pe| Ok((pe, run_of(pe, facts(pe))?))).collect();
-    match launches {
-        Ok(launches) => Health::Healthy(Launches(launches)),
-        Err(cause) => Health::Unhealthy(cause),
+    let (mut launches, mut worst): (BTreeMap<u64, Run>, Option<Cause>) = (BTreeMap::new(), None);
+    for &pe in pes {
+        match run_of(pe, facts(pe)) {
+            Ok(run) => {
+                launches.insert(pe, run);
+            }
+            Err(cause) if worst.is_none_or(|worst| cause.weight() > worst.weight()) => worst = Some(cause),
+            Err(_) => {}
+        }
+    }
+    worst.map_or(Health::Healthy(Launches(launches)), Health::Unhealthy)
+}
+
+impl Cause {
+    /// Of several causes the one with the greatest weight is told, of the first PE that has it. Whoever is not connected
+    /// may not be because another one is missing, and one whose pod was deleted may not be the only one that is missing.
+    fn weight(self) -> u8 {
+        match self {
+            Self::WasMissing(_) => 0,
+            Self::NotConnected(_) => 1,
+            Self::TakenAway(_) => 2,
+            Self::NoPes | Self::NoPe(_) | Self::NoPod(_) | Self::NotRunning(_) => 3,
+        }
     }
 }
 
@@ -91,6 +115,9 @@ pub fn health(pes: &BTreeSet<u64>, facts: impl Fn(u64) -> Option<PeFacts>) -> He
 fn run_of(pe: u64, facts: Option<PeFacts>) -> Result<Run, Cause> {
     let facts = facts.ok_or(Cause::NoPe(pe))?;
     let pod = facts.pod.filter(|pod| pod.launch == facts.launch).ok_or(Cause::NoPod(pe))?;
+    if pod.is_taken_away {
+        return Err(Cause::TakenAway(pe));
+    }
     if !pod.is_running {
         return Err(Cause::NotRunning(pe));
     }
@@ -185,7 +212,8 @@ mod tests {
 
     #[test]
     fn a_region_is_healthy_if_every_pe_runs_and_is_connected_in_its_present_launch() {
-        let pod = |launch, is_running| Some(PodFacts { launch, is_running });
+        let pod = |launch, is_running| Some(PodFacts { launch, is_running, is_taken_away: false });
+        let taken = |launch| Some(PodFacts { launch, is_running: false, is_taken_away: true });
         let facts = |launch, connected, pod| Some(PeFacts { launch, connected, interruptions: 0, pod });
         let first = facts(1, Some(1), pod(1, true));
         let healthy = |launches: [(u64, u32); 2]| Health::Healthy(launches.into_iter().collect());
@@ -199,6 +227,15 @@ mod tests {
             ("pod of an earlier launch", facts(2, Some(2), pod(1, true)), first, unhealthy(Cause::NoPod(3))),
             ("pod does not run", facts(1, Some(1), pod(1, false)), first, unhealthy(Cause::NotRunning(3))),
             ("not connected", first, facts(1, None, pod(1, true)), unhealthy(Cause::NotConnected(7))),
+            ("pod is deleted", facts(1, Some(1), taken(1)), first, unhealthy(Cause::TakenAway(3))),
+            (
+                "the other one",
+                facts(1, None, pod(1, true)),
+                facts(1, Some(1), taken(1)),
+                unhealthy(Cause::TakenAway(7)),
+            ),
+            ("one failed", facts(1, Some(1), taken(1)), facts(1, None, pod(1, false)), unhealthy(Cause::NotRunning(7))),
+            ("pod is deleted of another launch", facts(2, Some(2), taken(1)), first, unhealthy(Cause::NoPod(3))),
             ("connected before", first, facts(2, Some(1), pod(2, true)), unhealthy(Cause::NotConnected(7))),
         ];
         for (name, three, seven, expected) in table {
@@ -219,7 +256,7 @@ mod tests {
     #[test]
     fn a_pe_that_has_lost_connections_in_between_is_another_one_and_that_is_stored() {
         let facts = |interruptions| {
-            let pod = Some(PodFacts { launch: 2, is_running: true });
+            let pod = Some(PodFacts { launch: 2, is_running: true, is_taken_away: false });
             Some(PeFacts { launch: 2, connected: Some(2), interruptions, pod })
         };
         let of = |interruptions| match health(&[3].into(), |_| facts(interruptions)) {

@@ -5,7 +5,7 @@
 //! Invariants: those of the crate are kept here.
 
 use crate::event::{Event, Ignored, Member, Progress};
-use crate::health::{Health, Launches};
+use crate::health::{Cause, Health, Launches};
 use crate::message::Message;
 use crate::settings::{Settings, Trigger};
 use crate::state::{Phase, Reports, SEQUENCE_MAX, State, Told, unheard_attempt, unheard_sequence};
@@ -107,7 +107,7 @@ impl Transition<'_> {
     fn take(&mut self, event: &Event) -> Result<(), Ignored> {
         match event {
             Event::Health(Health::Healthy(launches)) => self.healthy(launches),
-            Event::Health(Health::Unhealthy(_)) => self.unhealthy(),
+            Event::Health(Health::Unhealthy(cause)) => self.unhealthy(matches!(cause, Cause::TakenAway(_))),
             Event::Report(member, Progress::CheckpointDone { sequence }) => {
                 self.written(*member, *sequence, Written::All)
             }
@@ -152,7 +152,7 @@ impl Transition<'_> {
                 // A PE was launched again, came or went, or has lost connections, and nobody has noticed that the
                 // region was unhealthy. Until it may be reset, no report counts for a checkpoint.
                 if self.is_not_too_soon().is_err() {
-                    return self.unhealthy();
+                    return self.unhealthy(false);
                 }
                 self.reset(launches.clone());
             }
@@ -160,7 +160,12 @@ impl Transition<'_> {
         Ok(())
     }
 
-    fn unhealthy(&mut self) -> Result<(), Ignored> {
+    /// A reset that is under way has failed, unless pods were taken away from it: that is no fault of the region (rule
+    /// consistent-region-10).
+    fn unhealthy(&mut self, is_taken_away: bool) -> Result<(), Ignored> {
+        if is_taken_away && matches!(self.state.phase, Phase::Resetting { .. }) {
+            self.state.attempts_before = self.state.attempts_before.saturating_add(1).min(self.state.attempts);
+        }
         match &mut self.state.phase {
             Phase::Started { .. } | Phase::Unhealthy {} | Phase::MaximumResetAttemptsReached { launches: None } => {
                 Err(Ignored::NothingNew)

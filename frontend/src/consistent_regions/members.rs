@@ -238,7 +238,7 @@ fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement, before: Option<&
             launch: now,
             connected: full.map(|reported| launch(reported.launch_count)),
             interruptions,
-            pod: pod.map(|(launch, pod)| PodFacts { launch, is_running: is_running(&pod) }),
+            pod: pod.map(|(launch, pod)| pod_facts(launch, &pod)),
         },
         address,
         pod_created,
@@ -252,9 +252,10 @@ fn launch_of(pod: &Pod, pe: &ProcessingElement) -> Option<u32> {
 }
 
 /// A pod that is about to go is not counted on.
-fn is_running(pod: &Pod) -> bool {
+fn pod_facts(launch: u32, pod: &Pod) -> PodFacts {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
+    let (runs, goes) = (phase == Some("Running"), pod.metadata.deletion_timestamp.is_some());
+    PodFacts { launch, is_running: runs && !goes, is_taken_away: runs && goes }
 }
 
 #[cfg(test)]

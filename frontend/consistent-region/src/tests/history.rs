@@ -5,7 +5,7 @@ use super::{
     periodic, reset, unhealthy, went_back,
 };
 use crate::event::{Event, Ignored, Progress};
-use crate::health::Health;
+use crate::health::{Cause, Health};
 use crate::message::{Document, Message};
 use crate::settings::{Settings, Trigger};
 use crate::state::{SEEN_WITHIN, State, unheard_attempt};
@@ -184,6 +184,24 @@ fn resets_that_are_taken_over_begin_again_and_use_up_no_attempts() {
     assert_eq!(region.takes(200, &Event::Time).as_deref(), Some("seqId=0"), "two have failed");
     // Who drives it next finds it where it was.
     assert!(!region.at(201, &Event::TakenOver).has_changed);
+}
+
+#[test]
+fn resets_from_which_pods_are_taken_away_use_up_no_attempts() {
+    let mut region = Driven::new();
+    region.takes(0, &healthy());
+    region.takes(1, &reset());
+    let taken_away = Event::Health(Health::Unhealthy(Cause::TakenAway(1)));
+    for attempt in 1..=5 {
+        region.takes(2 * attempt, &taken_away);
+        assert_eq!(region.takes(2 * attempt + 1, &healthy()), Some(format!("seqId=0;resetAttempt={attempt}")));
+    }
+    // Two more may fail.
+    for (second, expected) in [(20, "seqId=0;resetAttempt=6"), (22, "seqId=0")] {
+        region.takes(second, &unhealthy());
+        assert_eq!(region.takes(second + 1, &healthy()).as_deref(), Some(expected));
+    }
+    assert_eq!(region.state().name(), "MAXIMUM_RESET_ATTEMPTS_REACHED");
 }
 
 #[test]

@@ -42,6 +42,7 @@ fn events() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => launches,
         1 => Just(Event::Health(Health::Unhealthy(Cause::NoPe(0)))),
+        1 => Just(Event::Health(Health::Unhealthy(Cause::TakenAway(0)))),
         12 => report,
         2 => drain,
         1 => reset,

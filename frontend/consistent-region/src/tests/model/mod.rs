@@ -128,7 +128,7 @@ impl Region {
         let facts = |pe: u64| {
             let pe = world.pes.iter().find(|known| known.member.pe == pe)?;
             let launch = pe.member.launch;
-            let pod = Some(PodFacts { launch, is_running: pe.is_running });
+            let pod = Some(PodFacts { launch, is_running: pe.is_running, is_taken_away: false });
             let connected = pe.is_connected.then_some(launch);
             Some(PeFacts { launch, connected, interruptions: pe.interruptions, pod })
         };

@@ -3,6 +3,8 @@
 use super::{DRAIN, Fixture, PERIOD, RESET, RESUME, both, key, pe, start};
 use crate::controllers::reconciler::reconcile;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use std::time::Duration;
 use streams_api::{ProcessingElement, condition};
@@ -110,6 +112,31 @@ async fn pes_that_were_launched_again_are_reset_and_told_once() {
     start(&fixture.server, 0, 2);
     fixture.settle().await;
     assert_eq!(fixture.state(), "RESETTING");
+}
+
+/// By a roll-out, for example, or with its node.
+#[tokio::test]
+async fn pods_that_are_deleted_again_and_again_use_up_no_attempts() {
+    // how the pod of PE 1 goes -> the state after it was launched for the third time
+    let table: [(fn(&mut Pod), &str); 2] = [
+        (|pod| pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)), "RESETTING"),
+        (|pod| pod.status.as_mut().unwrap().phase = Some("Failed".to_owned()), "MAXIMUM_RESET_ATTEMPTS_REACHED"),
+    ];
+    for (goes, expected) in table {
+        let fixture = Fixture::processing().await;
+        for launch in 1..=3 {
+            let pod = Key::new("n", &format!("flow-1-{launch}"));
+            fixture.server.edit::<Pod>(&pod, goes);
+            fixture.settle().await;
+            assert_eq!(fixture.state(), "UNHEALTHY", "{launch} {expected}");
+            fixture.server.remove::<Pod>(&pod);
+            fixture.settle().await;
+            fixture.server.advance(Duration::from_secs(1));
+            start(&fixture.server, 1, launch + 1);
+            fixture.settle().await;
+        }
+        assert_eq!(fixture.state(), expected);
+    }
 }
 
 #[tokio::test]
