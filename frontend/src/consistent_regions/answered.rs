@@ -34,6 +34,7 @@ pub(crate) enum By {
 /// What PEs have got for an answer, by region. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(crate) struct Answered {
+    mirror: Watch<ConsistentRegion>,
     elements: Watch<ProcessingElement>,
     regions: Arc<Mutex<HashMap<Key, ByPe>>>,
     /// PEs that have come, each in its last launch, and when it came last.
@@ -43,11 +44,12 @@ pub(crate) struct Answered {
 impl Answered {
     /// Nothing yet. What is kept of a region or PE ends when it leaves its mirror.
     pub(crate) fn following(regions: &Watch<ConsistentRegion>, elements: &Watch<ProcessingElement>) -> Self {
-        let answered = Self { elements: elements.clone(), regions: Arc::default(), pes: Arc::default() };
+        let (mirror, elements) = (regions.clone(), elements.clone());
+        let answered = Self { mirror, elements, regions: Arc::default(), pes: Arc::default() };
         let following = answered.clone();
         regions.subscribe_to_departures(move |region, _| following.forget(&Key::of(region)));
         let pes = Arc::clone(&answered.pes);
-        elements.subscribe_to_departures(move |pe, _| {
+        answered.elements.subscribe_to_departures(move |pe, _| {
             lock(&pes).remove(&Key::of(pe));
         });
         answered
@@ -76,10 +78,15 @@ impl Answered {
             (Message::ResumeSubmission { is_pending: false, .. } | Message::Drained { .. }, _) => is_in_others,
             _ => false,
         };
-        if is_waited_for {
-            self.regions().entry(region.clone()).or_default().insert(pe, (launch, message));
-        } else if let Some(of_region) = self.regions().get_mut(region) {
-            of_region.remove(&pe);
+        let mut regions = self.regions();
+        if !is_waited_for {
+            if let Some(of_region) = regions.get_mut(region) {
+                of_region.remove(&pe);
+            }
+        } else if self.mirror.contains(region) {
+            // Asked under the lock: nobody would forget one that has gone meanwhile, and another one of its name would
+            // find what its PEs have not been told.
+            regions.entry(region.clone()).or_default().insert(pe, (launch, message));
         }
     }
 
@@ -126,10 +133,18 @@ pub(crate) fn were_all_answered(answered: &ByPe, launches: &Launches, message: M
 mod tests {
     use super::*;
     use crate::mirrors::indexes;
-    use streams_api::ProcessingElementSpec;
+    use streams_api::{ConsistentRegionSpec, ProcessingElementSpec};
 
+    fn region(name: &str) -> ConsistentRegion {
+        let mut region = ConsistentRegion::new(name, ConsistentRegionSpec::default());
+        region.metadata.namespace = Some("n".to_owned());
+        region
+    }
+
+    /// Of two regions that are there.
     fn nothing() -> Answered {
-        Answered::following(&Watch::filled(indexes(), []), &Watch::filled(indexes(), []))
+        let regions = ["flow-cr0", "flow-cr1"].map(region);
+        Answered::following(&Watch::filled(indexes(), regions), &Watch::filled(indexes(), []))
     }
 
     #[test]
@@ -154,6 +169,21 @@ mod tests {
         assert_eq!(answered.len(), 1);
         answered.forget(&key);
         assert_eq!(answered.len(), 0);
+    }
+
+    /// A document was made while it was there, and is sent when it is gone.
+    #[test]
+    fn nothing_is_kept_of_a_region_that_has_gone_meanwhile() {
+        let regions = Watch::filled(indexes(), [region("flow-cr0")]);
+        let answered = Answered::following(&regions, &Watch::filled(indexes(), []));
+        let (key, message) = (Key::new("n", "flow-cr0"), Message::Drained { sequence: 2 });
+        for (is_there, expected) in [(true, 1), (false, 0)] {
+            if !is_there {
+                regions.remove(&key);
+            }
+            answered.note(&key, (0, 1), message, By::Datagram, true);
+            assert_eq!(answered.len(), expected, "{is_there}");
+        }
     }
 
     #[test]
