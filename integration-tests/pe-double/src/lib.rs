@@ -56,7 +56,7 @@ pub use self::api::{API_PORT, CALL};
 pub use self::bundle::{BUNDLE_PORT, question};
 pub use self::options::{CheckpointStyle, Options};
 pub use self::peers::{DATA_PORT, PortLabel, data_port};
-pub use self::region::REGIONS_PORT;
+pub use self::region::{REGIONS_PORT, UNREADABLE};
 pub use self::routes::ROUTES_PORT;
 pub use self::status::Status;
 
@@ -210,7 +210,7 @@ impl Double {
             scope.spawn(reporter.run(reported));
             let poll = Duration::from_millis(options.region_poll_ms);
             let api = api.keeping_connection()?.keeping_address(Duration::from_millis(options.region_address_ms));
-            let regions = region::Regions { api, pe: options.pe, poll, connections, control };
+            let regions = region::Regions { api, pe: options.pe, poll, connections, control, scope: scope.clone() };
             scope.spawn(regions.run(socket));
         }
         Ok(Self { facts, owner })

@@ -1,7 +1,7 @@
 //! Consistent regions: messages about them (UDP on port 10001, and a question every five seconds), and reports.
 //!
-//! As in the runtime, a message of more than 128 bytes is cut, what was said last is forgotten with the next document,
-//! a message that equals the last one is dropped, and only a PE in which a region starts acts. The others follow the
+//! As in the runtime, a message of more than 128 bytes is cut, a document that cannot be read ends the PE, what was said
+//! last is forgotten with the next document, a message that equals the last one is dropped, and only a PE in which a region starts acts. The others follow the
 //! markers between tuples. A report is sent once: one that is not taken is lost.
 
 use crate::api::Api;
@@ -9,6 +9,7 @@ use crate::connections::Connections;
 use crate::control::{Control, Report, Told};
 use crate::frame::Wave;
 use crate::options::CheckpointStyle;
+use crate::scope::Scope;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde_json::json;
@@ -21,6 +22,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 /// The UDP port for messages about consistent regions.
 pub const REGIONS_PORT: u16 = 10_001;
+/// How the reason begins for which a PE ends that is told what it cannot read.
+pub const UNREADABLE: &str = "no document of regions";
 /// Longest message.
 const MESSAGE: usize = 128;
 /// With checkpoints in two steps: the time between both.
@@ -42,10 +45,11 @@ pub(crate) struct Regions {
     pub(crate) poll: Duration,
     pub(crate) connections: Arc<Connections>,
     pub(crate) control: mpsc::Sender<Control>,
+    pub(crate) scope: Scope,
 }
 
 impl Regions {
-    /// Goes on until it is dropped.
+    /// Goes on until it is dropped, or the PE ends because of what it is told.
     pub(crate) async fn run(self, socket: UdpSocket) {
         let mut last = BTreeMap::new();
         let mut message = vec![0; MESSAGE];
@@ -79,7 +83,9 @@ impl Regions {
                 }
                 Err(error) => {
                     let text = String::from_utf8_lossy(&document).into_owned();
-                    self.connections.problem(format!("no document of regions: {text:?}: {error}"));
+                    let why = format!("{UNREADABLE}: {text:?}: {error}");
+                    self.connections.problem(why.clone());
+                    return self.scope.end(why);
                 }
             }
         }

@@ -2,8 +2,9 @@
 //! marker has come over all its connections, and the PE is done when all have turned. The first operators of the
 //! region turn when they are told.
 //!
-//! Knows: connections, markers. Must not know: tuples, state, messages. Invariant: a wave that is over, or that another
-//! one has replaced, does not begin again.
+//! Knows: connections, markers. Must not know: tuples, state, messages. Invariants: a wave that is over, or that another
+//! one has replaced, does not begin again; nor does a reset whose attempt is not higher than that of the last one, until
+//! a drain is done.
 
 use crate::aadl::{Operator, Origin};
 use crate::frame::Wave;
@@ -18,6 +19,8 @@ pub(crate) struct Alignment {
     members: BTreeMap<u32, Member>,
     current: Option<Running>,
     past: VecDeque<Wave>,
+    /// Of the last reset since a drain was done.
+    attempt: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -83,16 +86,27 @@ impl Alignment {
         if !running.open.is_empty() {
             return false;
         }
+        if matches!(running.wave, Wave::Drain { .. }) {
+            self.attempt = None;
+        }
         self.end();
         true
     }
 
     fn is_new(&self, wave: Wave) -> bool {
+        if let (Wave::Reset { attempt, .. }, Some(last)) = (wave, self.attempt)
+            && attempt <= last
+        {
+            return false;
+        }
         self.current.as_ref().is_none_or(|running| running.wave != wave) && !self.past.contains(&wave)
     }
 
     fn replace(&mut self, wave: Wave) {
         self.end();
+        if let Wave::Reset { attempt, .. } = wave {
+            self.attempt = Some(attempt);
+        }
         let open = self.members.iter().map(|(operator, member)| (*operator, member.awaited.clone())).collect();
         self.current = Some(Running { wave, open });
     }
@@ -146,6 +160,30 @@ mod tests {
         assert!(!region.arrive(3, 0, origin(1), RESET));
         assert!(!region.arrive(3, 0, origin(2), DRAIN), "the drain is void");
         assert!(region.arrive(3, 0, origin(2), RESET));
+    }
+
+    #[test]
+    fn a_reset_whose_attempt_is_not_higher_does_not_begin_until_a_drain_is_done() {
+        let reset = |seq, attempt| Wave::Reset { seq, attempt };
+        let mut region = Alignment::default();
+        region.add(&operator(0, &[]), true, &[]);
+        // wave -> whether it begins
+        let table = [
+            (reset(0, 1), true),
+            (reset(0, 0), false),
+            (reset(2, 1), false),
+            (reset(0, 2), true),
+            (DRAIN, true),
+            (reset(1, 0), true),
+            (reset(0, 0), false),
+        ];
+        for (wave, expected) in table {
+            let begins = !region.begin(wave).is_empty();
+            assert_eq!(begins, expected, "{wave:?}");
+            if begins {
+                assert!(region.turned(0), "{wave:?}");
+            }
+        }
     }
 
     #[test]

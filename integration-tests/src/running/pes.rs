@@ -12,6 +12,7 @@ use std::time::Duration;
 use streams_api::{ProcessingElement, names};
 use streams_control_plane::wait::eventually;
 use streams_node_agent::NodeAgent;
+use streams_pe_double::UNREADABLE;
 use streams_pe_double::status::{Connectivity, Status};
 
 /// How long a status page may take.
@@ -23,6 +24,7 @@ pub const STATUS_PORT: u16 = 9_696;
 #[derive(Clone, Debug)]
 pub struct Pes {
     pods: Api<Pod>,
+    elements: Api<ProcessingElement>,
     namespace: String,
     pages: reqwest::Client,
     logs: PathBuf,
@@ -39,6 +41,7 @@ impl Pes {
         let pages = reqwest::Client::builder().no_proxy().timeout(ANSWERS_WITHIN).build()?;
         Ok(Self {
             pods: Api::namespaced(client.clone(), namespace),
+            elements: Api::namespaced(client.clone(), namespace),
             namespace: namespace.to_owned(),
             pages,
             logs: agent.state().path().to_owned(),
@@ -53,7 +56,21 @@ impl Pes {
         self.looks(job).await?.into_iter().map(|status| status.map(|status| (status.pe, status))).collect()
     }
 
-    /// The same of those PEs that answer.
+    /// No PE of a job was told of its regions what it cannot read. It would have ended, and gone on as after any crash.
+    ///
+    /// # Errors
+    /// One was, and that was how it ended last; or PEs cannot be listed.
+    pub async fn could_read_all(&self, job: &str) -> Result<()> {
+        let of_job = ListParams::default().labels(&format!("{}={job}", names::LABEL_JOB));
+        for pe in self.elements.list(&of_job).await?.items {
+            let last = pe.status.as_ref().and_then(|status| status.last_termination.as_ref());
+            let message = last.map_or("", |last| last.message.as_str());
+            ensure!(!message.contains(UNREADABLE), "{}: {message}", pe.name_any());
+        }
+        Ok(())
+    }
+
+    /// What each PE of a job says of itself that answers.
     ///
     /// # Errors
     /// When the pods cannot be listed.

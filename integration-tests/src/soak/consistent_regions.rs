@@ -246,6 +246,9 @@ impl Run {
             progress.done();
             rounds += 1;
         }
+        let all = Phase::ALL.into_iter().flat_map(|phase| Victims::ALL.map(|victims| (phase, victims)));
+        let never: Vec<_> = all.filter(|pair| !self.outcome.kills.contains_key(pair)).collect();
+        ensure!(never.is_empty(), "no region was seen in these phases, so nobody was killed there: {never:?}");
         for lane in &lanes {
             let (sinks, pes) = (self.arrived(lane).await?, self.pes.statuses(lane.job.name()).await?);
             for (index, sink) in (0..lane.regions).zip(sinks) {
@@ -358,6 +361,7 @@ impl Run {
         })
         .await?;
         ensure!(sinks.iter().all(|sink| sink.doubled == 0), "{name}: counted twice: {sinks:?}");
+        self.pes.could_read_all(name).await?;
         Ok(sinks)
     }
 
@@ -437,7 +441,8 @@ async fn until_checkpoint(job: &ObservedJob, index: u64, after: u64) -> Result<(
         let last = status.last_completed_checkpoint.unwrap_or_default();
         let ready = condition::get(&status.conditions, condition::READY);
         let why = ready.map_or("", |ready| &ready.message);
-        ensure!(last > after, "region {index} of {}: {:?}, {last}; {why}", job.name(), status.state);
+        let is_on = last > after && status.state.as_deref() == Some(Phase::Processing.name());
+        ensure!(is_on, "region {index} of {}: {:?}, {last}; {why}", job.name(), status.state);
         Ok(())
     })
     .await

@@ -59,6 +59,7 @@ async fn arrived(it: &Fixture, more_than: u64) -> Result<SinkStatus> {
     })
     .await?;
     ensure!(sink.doubled == 0, "{sink:?}");
+    it.pes.could_read_all(JOB).await?;
     Ok(sink)
 }
 
@@ -120,14 +121,15 @@ async fn operators_say_when_their_region_is_drained_and_when_it_is_reset() -> Re
         let mut last = until_checkpoint(&job, 2).await?;
         let mut before = arrived(it, 0).await?;
         for killed in [None, Some("Source"), Some("Work[2]")] {
-            let [before_round, wanted_before] = resets(it).await?;
             if let Some(operator) = killed {
                 kill(it, &job, operator).await?;
             }
             last = until_checkpoint(&job, last + 6).await?;
+            // The reset that a kill leads to is over.
+            let [resets_before, wanted_before] = resets(it).await?;
             eventually("a reset that the sink has asked for", WITHIN, || async {
                 let [resets, wanted] = resets(it).await?;
-                ensure!(wanted > wanted_before && resets > before_round, "{wanted} wanted, {resets} carried out");
+                ensure!(wanted > wanted_before && resets > resets_before, "{wanted} wanted, {resets} carried out");
                 Ok(())
             })
             .await?;

@@ -5,9 +5,9 @@ use anyhow::{Context as _, Result, ensure};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use streams_compiler::plan::FusionOption;
-use streams_pe_double::{Double, REGIONS_PORT, Status};
+use streams_pe_double::{Double, REGIONS_PORT, Status, UNREADABLE};
 use streams_test_support::application::Sketch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// A source, three channels, a sink, all in one consistent region.
 fn job(world: &World) -> Result<Job> {
@@ -213,6 +213,22 @@ async fn an_operator_begins_to_drain_and_says_so_and_another_one_asks_for_a_rese
     all_have(&doubles, "the third drain", |status| status.regions[&0].checkpoint == Some(3)).await?;
     assert_eq!(arrived(&sink.status()), (200, 0, 0));
     assert_eq!(called(&world, "region/0/drain", 3).await?.last(), Some(&begun(3)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_document_that_is_cut_ends_it() -> Result<()> {
+    let world = World::new().await?;
+    let job = job(&world)?;
+    let doubles = world.start_all(&job, &["--limit=10"]).await?;
+    let source = of(&doubles, job.pe_of("Source")?)?;
+    // 128 bytes of it are read.
+    let spaces = " ".repeat(128);
+    let document = format!(r#"{{"0":{{"type":"drained","message":"seqId=1"}}{spaces}}}"#);
+    world.tell(source, REGIONS_PORT, document.as_bytes()).await?;
+    let why = timeout(SOON, source.ended()).await?;
+    assert!(why.starts_with(UNREADABLE), "{why}");
+    assert!(source.status().problems.last.contains(&why));
     Ok(())
 }
 

@@ -64,7 +64,7 @@ pub(super) struct Pe {
     retired: u64,
     /// A reset was the last thing that it did: what it then is told to delete it keeps.
     has_reset: bool,
-    /// The attempt of the reset that it takes part in.
+    /// The attempt of the reset that it takes part in, or has taken part in since it drained last.
     attempt: Option<u32>,
     /// Markers of this drain, or reset.
     drains: u8,
@@ -172,7 +172,9 @@ impl Pe {
                 self.checkpoint(sequence, is_asynchronous, &mut effects);
                 effects.items.push(Item::Drain(sequence));
             }
+            Message::TriggerReset { attempt, .. } if self.attempt.is_some_and(|known| known >= attempt) => {}
             Message::TriggerReset { sequence, attempt } => {
+                self.attempt = Some(attempt);
                 self.go_back(sequence, attempt, &mut effects);
                 effects.items.push(Item::Reset { sequence, attempt });
             }
