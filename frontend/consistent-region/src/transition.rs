@@ -495,9 +495,10 @@ impl Transition<'_> {
     }
 
     /// What PEs have reported while nobody drove the region is lost: they do not report again. So a reset begins at
-    /// once where the region waits for reports, or may have been drained by an operator, which nobody would tell to go
-    /// on. It is no attempt that has failed. Nor could PEs ask for their messages meanwhile (rules consistent-region-3
-    /// and consistent-region-9).
+    /// once where the region rests until they have, or may have been drained by an operator, which nobody would tell to
+    /// go on. It is no attempt that has failed. Where tuples are processed meanwhile, to wait costs nothing, and a
+    /// report that was lost leads to a reset when the time of the drain is up. Nor could PEs ask for their messages
+    /// meanwhile (rules consistent-region-3 and consistent-region-9).
     fn taken_over(&mut self) -> Result<(), Ignored> {
         let is_operator_driven = matches!(self.settings.trigger, Trigger::OperatorDriven { .. });
         let launches = match &mut self.state.phase {
@@ -505,7 +506,7 @@ impl Transition<'_> {
                 *must_reset = true;
                 return Ok(());
             }
-            Phase::CheckpointPending { resumed, complete: Some(_), .. } => {
+            Phase::CheckpointPending { resumed, .. } => {
                 *resumed = self.now;
                 return Ok(());
             }
@@ -514,7 +515,7 @@ impl Transition<'_> {
                 launches.clone()
             }
             Phase::Processing { launches, .. } if is_operator_driven => launches.clone(),
-            Phase::Draining { launches, .. } | Phase::CheckpointPending { launches, .. } => launches.clone(),
+            Phase::Draining { launches, .. } => launches.clone(),
             Phase::Started { .. }
             | Phase::Processing { .. }
             | Phase::Unhealthy {}

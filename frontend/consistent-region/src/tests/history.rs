@@ -1,8 +1,8 @@
 //! Whole histories of a region, step by step: what is stored, what is told, and when.
 
 use super::{
-    PERIOD, RESET_TIMEOUT, blocking_done, done, drain, forced_reset, healthy, launches, member, operator_driven,
-    periodic, reset, unhealthy, went_back,
+    DRAIN_TIMEOUT, PERIOD, RESET_TIMEOUT, blocking_done, done, drain, forced_reset, healthy, launches, member,
+    operator_driven, periodic, reset, unhealthy, went_back,
 };
 use crate::event::{Event, Ignored, Progress};
 use crate::health::{Cause, Health};
@@ -157,7 +157,7 @@ fn who_takes_over_does_not_wait_for_reports_that_may_be_lost() {
     let table: [&[(u64, Event)]; 3] = [
         &[(30, Event::Time)],
         &[(30, Event::Time), (31, done(0, 1))],
-        &[(30, Event::Time), (31, blocking_done(0, 1)), (32, blocking_done(1, 1)), (33, done(1, 1))],
+        &[(30, Event::Time), (31, blocking_done(0, 1)), (32, done(0, 1))],
     ];
     for events in table {
         let mut region = Driven::new();
@@ -168,6 +168,47 @@ fn who_takes_over_does_not_wait_for_reports_that_may_be_lost() {
         assert_eq!(region.takes(40, &Event::TakenOver).as_deref(), Some("seqId=0;resetAttempt=0"), "{events:?}");
         assert_eq!(region.at(40, &Event::Time).deadline, Some(Time(40_000).after(RESET_TIMEOUT)));
     }
+}
+
+/// Tuples are processed, so to wait costs nothing.
+#[test]
+fn who_takes_over_waits_for_the_rest_of_a_checkpoint_until_the_time_of_the_drain_is_up() {
+    // whether the report that is missing comes
+    for comes in [true, false] {
+        let mut region = Driven::new();
+        region.takes(0, &healthy());
+        for (second, event) in [(30, Event::Time), (31, blocking_done(0, 1)), (32, done(1, 1))] {
+            region.takes(second, &event);
+        }
+        let due = Time(30_000).after(DRAIN_TIMEOUT);
+        let step = region.at(100, &Event::TakenOver);
+        assert_eq!(
+            (step.state.name(), step.state.missing_reports(), step.deadline),
+            ("CHECKPOINT_PENDING", 1, Some(due))
+        );
+        let message = Message::ResumeSubmission { sequence: 2, retired: 0, is_pending: true };
+        assert_eq!(step.send, Some(message), "it is said once more");
+        if comes {
+            region.takes(101, &done(0, 1));
+            // Whom the leader before has told that nobody knows, so all have to ask again.
+            assert_eq!(region.state().to_be_seen(), Some((message, &launches([(0, 1), (1, 1)]))));
+            assert_eq!(region.takes(107, &Event::SeenByAll).as_deref(), Some("seqId=1"));
+            assert_eq!((region.state().name(), region.state().last_completed()), ("PROCESSING", 1));
+        } else {
+            assert_eq!(region.at(209, &Event::Time).ignored, Some(Ignored::NotDue));
+            assert_eq!(region.takes(210, &Event::Time).as_deref(), Some("seqId=0;resetAttempt=0"));
+        }
+    }
+    // Its last report comes, and the time of the drain is up before all have asked: they have had no time to.
+    let mut region = Driven::new();
+    region.settings.drain_timeout = Duration::from_secs(5);
+    region.takes(0, &healthy());
+    for (second, event) in [(30, Event::Time), (31, blocking_done(0, 1)), (32, done(1, 1))] {
+        region.takes(second, &event);
+    }
+    region.takes(34, &Event::TakenOver);
+    region.takes(34, &done(0, 1));
+    assert_eq!(region.state().deadline(&region.settings), Some(Time(34_000).after(SEEN_WITHIN)));
 }
 
 #[test]

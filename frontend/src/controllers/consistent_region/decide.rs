@@ -216,10 +216,16 @@ fn is_to_be_taken_over(observed: &Observation) -> bool {
     was_driven && !observed.memory.has_taken_over
 }
 
-/// Whether it matters to a region that a report is lost: whoever takes it over would reset it.
-fn suffers(settings: &Settings, state: &State, now: Time) -> bool {
+/// Whether it matters to a region that a report is lost.
+fn misses_reports(settings: &Settings, state: &State, now: Time) -> bool {
     // One that waits until its PEs have asked waits for no report, and begins to wait anew.
     state.to_be_seen().is_none() && step(settings, state, &Event::TakenOver, now).ignored.is_none()
+}
+
+/// Whether whoever takes a region over would reset it if a report may be lost. If tuples are processed while a
+/// checkpoint is still being written, it waits for the rest of it.
+fn suffers(settings: &Settings, state: &State, now: Time) -> bool {
+    state.name() != "CHECKPOINT_PENDING" && misses_reports(settings, state, now)
 }
 
 /// Whether nothing is missing any more of what PEs had reported before a step, however much of it is lost: the region
@@ -227,7 +233,7 @@ fn suffers(settings: &Settings, state: &State, now: Time) -> bool {
 /// What they report next follows from what they are told after the step (rule consistent-region-14).
 fn is_made_up_for(settings: &Settings, before: &State, after: &State, now: Time) -> bool {
     let have_all_reported = is_waiting_for_reports(before) && after.name() == "PROCESSING";
-    let [waited, waits] = [before, after].map(|state| suffers(settings, state, now));
+    let [waited, waits] = [before, after].map(|state| misses_reports(settings, state, now));
     !waited || !waits || begins_reset(before, after) || have_all_reported
 }
 

@@ -10,8 +10,8 @@
 //! * No region is stuck: if there are no faults from here on, tuples are processed again, or the attempts to reset are
 //!   used up. The properties of the checker that are called `eventually` overlook circles, so this is one that always
 //!   holds: from every state, one history without faults is followed to its end.
-//! * Whoever takes over waits for nothing that may be lost: from there on, the history without faults has no time-out,
-//!   in a region of one source.
+//! * Whoever takes over waits for nothing that may be lost, but where tuples are processed meanwhile: from there on, the
+//!   history without faults has no time-out, in a region of one source.
 //!
 //! What is assumed of the network is rule consistent-region-7, and of what PEs tell of their connections rule
 //! consistent-region-2: it is known before what they report after they have told it.
@@ -364,9 +364,11 @@ impl Region {
                     world.calls.iter_mut().for_each(VecDeque::clear);
                 }
                 self.tell(world, &Event::TakenOver);
+                // A checkpoint that is still being written costs nobody anything until its time is up.
+                let may_wait = matches!(world.region.phase, Phase::CheckpointPending { complete: None, .. });
                 // Where links meet, a marker of the drain may come between those of the reset, which then takes a
                 // second attempt, whoever leads.
-                if self.sources == 1 && world.violation.is_none() && !self.settles(world, false) {
+                if self.sources == 1 && !may_wait && world.violation.is_none() && !self.settles(world, false) {
                     world.violation = Some("whoever takes over waits for what may be lost");
                 }
             }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_consistent_region::{Launches, Progress};
+use streams_consistent_region::{Event, Launches, Member, Progress};
 use streams_kubernetes::Key;
 use streams_kubernetes::leadership::{LastWords, Term};
 use streams_kubernetes::queue::Outcome;
@@ -197,6 +197,52 @@ async fn who_takes_over_resets_a_region_that_an_operator_may_have_drained_meanwh
     assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, RESET)));
     fixture.report([1, 1], Progress::ResetDone { sequence: 0, attempt: 0 }).await;
     assert_eq!(fixture.state(), "PROCESSING");
+}
+
+/// Tuples are processed meanwhile, so to wait costs nothing.
+#[tokio::test]
+async fn who_takes_over_waits_for_the_rest_of_a_checkpoint_until_its_time_is_up() {
+    // whether the report that is missing comes -> the state, the last checkpoint
+    for (comes, expected) in [(true, ("PROCESSING", Some(1))), (false, ("RESETTING", Some(0)))] {
+        let fixture = Fixture::processing().await;
+        fixture.server.advance(PERIOD);
+        fixture.settle().await;
+        fixture.report([1, 1], Progress::BlockingCheckpointDone { sequence: 1 }).await;
+        fixture.says_done(1).await;
+        assert_eq!(fixture.state(), "CHECKPOINT_PENDING");
+        service(&fixture.server, "10.96.0.7");
+        let fixture = fixture.taken_over();
+        fixture.leads().await;
+        fixture.regions.term.hear(LastWords::Awaited { until: Instant::now() + Duration::from_secs(60) });
+        fixture.settle().await;
+        let pending = r#"{"0":{"type":"resumeSubmission","message":"seqId=2;retId=0;pendCkpt=1"}}"#;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("CHECKPOINT_PENDING", both(1, pending)));
+        if comes {
+            fixture.says_done(0).await;
+            (0..2).for_each(|number| fixture.asks(number));
+        } else {
+            fixture.server.advance(Duration::from_secs(59));
+            fixture.settle().await;
+            assert_eq!(fixture.state(), "CHECKPOINT_PENDING");
+            fixture.server.advance(Duration::from_secs(1));
+        }
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.region().status.unwrap().last_completed_checkpoint), expected);
+    }
+}
+
+impl Fixture {
+    /// A PE has written all of checkpoint 1.
+    async fn says_done(&self, number: u64) {
+        let (reports, by) = (self.regions.reports.clone(), Member { pe: number, launch: 1 });
+        let event = Event::Report(by, Progress::CheckpointDone { sequence: 1 });
+        let reported = tokio::spawn(async move { reports.report(reports.heard(&key()), number, event).await });
+        while !reported.is_finished() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            self.settle().await;
+        }
+        reported.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
