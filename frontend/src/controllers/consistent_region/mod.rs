@@ -148,6 +148,10 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             return Ok(None);
         };
         let pes: BTreeSet<u64> = region.spec.pe_ids.iter().copied().collect();
+        // Before the reports are taken: what is lost later is not made up for by what comes of these.
+        let loss = self.regions.reports.loss(key);
+        // Before PEs are looked at: what they have told of their connections before they reported shows then.
+        let reports = self.regions.reports.take(key);
         // Of a job that was deleted alone, the region and its PEs are left, and belong together as before.
         let of_job = OfJob::of_child(&region.metadata, region.spec.job_id);
         let (job, members) = (key.sibling(&region.spec.job_name), &self.regions.members);
@@ -165,12 +169,10 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         };
         let came: Vec<Option<Instant>> = pes.iter().map(came_at).collect();
         memory.heard_at = came.iter().flatten().copied().max().max(memory.heard_at).or_else(|| Some(Instant::now()));
-        let all_came_after = |since| came.iter().all(|at| at.is_some_and(|at| at > since));
+        let all_came_after = |since: Instant| came.iter().all(|at| at.is_some_and(|at| at > since));
         let now = self.cluster.now();
         let last_look = memory.looked_at.unwrap_or(self.begun);
         let are_pes_led_here = memory.has_taken_over || came.iter().all(Option::is_some);
-        // Before the reports are taken: what is lost later is not made up for by what comes of these.
-        let loss = self.regions.reports.loss(key);
         let (mut way, mut gap) = (Way::ByName, Gap::Possible);
         if !memory.has_taken_over {
             way = self.led.of_job(&job);
@@ -194,7 +196,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             health: health(&pes, |pe| facts.get(&pe).copied()),
             was_missing: missed.filter(|(at, _)| *at > last_look).map(|(_, pe)| Cause::WasMissing(pe)),
             looked_at,
-            reports: self.regions.reports.take(key),
+            reports,
             come_again: memory.silent_since.is_some_and(all_came_after),
             silence: memory.heard_at.map(|at| at.elapsed()).unwrap_or_default(),
             are_pes_led_here,
