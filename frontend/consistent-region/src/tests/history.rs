@@ -1,11 +1,11 @@
 //! Whole histories of a region, step by step: what is stored, what is told, and when.
 
 use super::{
-    DRAIN_TIMEOUT, PERIOD, RESET_TIMEOUT, blocking_done, done, drain, forced_reset, healthy, launches, member,
-    operator_driven, periodic, reset, unhealthy, went_back,
+    PERIOD, RESET_TIMEOUT, blocking_done, done, drain, forced_reset, healthy, launches, member, operator_driven,
+    periodic, reset, unhealthy, went_back,
 };
 use crate::event::{Event, Ignored, Progress};
-use crate::health::{Cause, Health};
+use crate::health::Health;
 use crate::message::{Document, Message};
 use crate::settings::{Settings, Trigger};
 use crate::state::{SEEN_WITHIN, State, unheard_attempt};
@@ -14,30 +14,30 @@ use crate::transition::{Step, step};
 use std::time::Duration;
 
 /// A region that is told what happens, and stored after every step.
-struct Driven {
-    settings: Settings,
+pub(super) struct Driven {
+    pub(super) settings: Settings,
     stored: String,
 }
 
 impl Driven {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { settings: periodic(), stored: serde_json::to_string(&State::new()).unwrap() }
     }
 
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         serde_json::from_str(&self.stored).unwrap()
     }
 
-    fn from(state: &State, settings: Settings) -> Self {
+    pub(super) fn from(state: &State, settings: Settings) -> Self {
         Self { settings, stored: serde_json::to_string(state).unwrap() }
     }
 
     /// Tells it something so many seconds after the beginning.
-    fn at(&mut self, second: u64, event: &Event) -> Step {
+    pub(super) fn at(&mut self, second: u64, event: &Event) -> Step {
         self.at_millisecond(second * 1_000, event)
     }
 
-    fn at_millisecond(&mut self, now: u64, event: &Event) -> Step {
+    pub(super) fn at_millisecond(&mut self, now: u64, event: &Event) -> Step {
         let step = step(&self.settings, &self.state(), event, Time(now));
         if step.has_changed {
             self.stored = serde_json::to_string(&step.state).unwrap();
@@ -46,7 +46,7 @@ impl Driven {
     }
 
     /// The same, of something that the region accepts.
-    fn takes(&mut self, second: u64, event: &Event) -> Option<String> {
+    pub(super) fn takes(&mut self, second: u64, event: &Event) -> Option<String> {
         let step = self.at(second, event);
         assert_eq!(step.ignored, None, "{event:?}");
         step.send.map(|message| message.to_string())
@@ -170,47 +170,6 @@ fn who_takes_over_does_not_wait_for_reports_that_may_be_lost() {
     }
 }
 
-/// Tuples are processed, so to wait costs nothing.
-#[test]
-fn who_takes_over_waits_for_the_rest_of_a_checkpoint_until_the_time_of_the_drain_is_up() {
-    // whether the report that is missing comes
-    for comes in [true, false] {
-        let mut region = Driven::new();
-        region.takes(0, &healthy());
-        for (second, event) in [(30, Event::Time), (31, blocking_done(0, 1)), (32, done(1, 1))] {
-            region.takes(second, &event);
-        }
-        let due = Time(30_000).after(DRAIN_TIMEOUT);
-        let step = region.at(100, &Event::TakenOver);
-        assert_eq!(
-            (step.state.name(), step.state.missing_reports(), step.deadline),
-            ("CHECKPOINT_PENDING", 1, Some(due))
-        );
-        let message = Message::ResumeSubmission { sequence: 2, retired: 0, is_pending: true };
-        assert_eq!(step.send, Some(message), "it is said once more");
-        if comes {
-            region.takes(101, &done(0, 1));
-            // Whom the leader before has told that nobody knows, so all have to ask again.
-            assert_eq!(region.state().to_be_seen(), Some((message, &launches([(0, 1), (1, 1)]))));
-            assert_eq!(region.takes(107, &Event::SeenByAll).as_deref(), Some("seqId=1"));
-            assert_eq!((region.state().name(), region.state().last_completed()), ("PROCESSING", 1));
-        } else {
-            assert_eq!(region.at(209, &Event::Time).ignored, Some(Ignored::NotDue));
-            assert_eq!(region.takes(210, &Event::Time).as_deref(), Some("seqId=0;resetAttempt=0"));
-        }
-    }
-    // Its last report comes, and the time of the drain is up before all have asked: they have had no time to.
-    let mut region = Driven::new();
-    region.settings.drain_timeout = Duration::from_secs(5);
-    region.takes(0, &healthy());
-    for (second, event) in [(30, Event::Time), (31, blocking_done(0, 1)), (32, done(1, 1))] {
-        region.takes(second, &event);
-    }
-    region.takes(34, &Event::TakenOver);
-    region.takes(34, &done(0, 1));
-    assert_eq!(region.state().deadline(&region.settings), Some(Time(34_000).after(SEEN_WITHIN)));
-}
-
 #[test]
 fn resets_that_are_taken_over_begin_again_and_use_up_no_attempts() {
     let mut region = Driven::new();
@@ -225,24 +184,6 @@ fn resets_that_are_taken_over_begin_again_and_use_up_no_attempts() {
     assert_eq!(region.takes(200, &Event::Time).as_deref(), Some("seqId=0"), "two have failed");
     // Who drives it next finds it where it was.
     assert!(!region.at(201, &Event::TakenOver).has_changed);
-}
-
-#[test]
-fn resets_from_which_pods_are_taken_away_use_up_no_attempts() {
-    let mut region = Driven::new();
-    region.takes(0, &healthy());
-    region.takes(1, &reset());
-    let taken_away = Event::Health(Health::Unhealthy(Cause::TakenAway(1)));
-    for attempt in 1..=5 {
-        region.takes(2 * attempt, &taken_away);
-        assert_eq!(region.takes(2 * attempt + 1, &healthy()), Some(format!("seqId=0;resetAttempt={attempt}")));
-    }
-    // Two more may fail.
-    for (second, expected) in [(20, "seqId=0;resetAttempt=6"), (22, "seqId=0")] {
-        region.takes(second, &unhealthy());
-        assert_eq!(region.takes(second + 1, &healthy()).as_deref(), Some(expected));
-    }
-    assert_eq!(region.state().name(), "MAXIMUM_RESET_ATTEMPTS_REACHED");
 }
 
 #[test]
@@ -371,35 +312,6 @@ fn a_region_that_is_healthy_again_and_again_is_reset_once_a_second() {
         assert!(!region.at_millisecond(now + 100, &unhealthy()).has_changed);
     }
     assert!(region.at_millisecond(1_200, &healthy()).send.is_some());
-}
-
-/// It may not be reset at once.
-#[test]
-fn what_is_reported_after_connections_were_lost_completes_no_checkpoint() {
-    let mut region = Driven::from(&State::new(), operator_driven());
-    region.takes(0, &healthy());
-    let lost = Event::Health(Health::Healthy(serde_json::from_str(r#"{"1":[1],"1.1":[0]}"#).unwrap()));
-    region.at_millisecond(10_000, &reset());
-    region.at_millisecond(10_100, &went_back(0, 0, 0));
-    region.at_millisecond(10_200, &went_back(1, 0, 0));
-    assert_eq!((region.state().name(), region.state().sequence()), ("PROCESSING", 2));
-    assert!(region.at_millisecond(10_300, &lost).has_changed);
-    for event in [drain(2), done(0, 2), done(1, 2)] {
-        assert_eq!(region.at_millisecond(10_400, &event).ignored, Some(Ignored::NotExpected), "{event:?}");
-    }
-    assert_eq!(region.at_millisecond(10_500, &lost).ignored, Some(Ignored::TooSoon { until: Time(11_000) }));
-    assert_eq!((region.state().name(), region.state().last_completed()), ("UNHEALTHY", 0));
-    let begun = region.at_millisecond(11_000, &lost);
-    assert_eq!(begun.send, Some(Message::TriggerReset { sequence: 0, attempt: 1 }));
-    assert_eq!(region.at_millisecond(11_100, &lost).ignored, Some(Ignored::NothingNew));
-}
-
-/// Nobody has seen the region healthy before.
-#[test]
-fn a_new_region_whose_connections_have_broken_is_reset() {
-    let mut region = Driven::new();
-    let lost = Event::Health(Health::Healthy(serde_json::from_str(r#"{"1":[1],"1.1":[0]}"#).unwrap()));
-    assert_eq!(region.takes(0, &lost).as_deref(), Some("seqId=0;resetAttempt=0"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of the whole: every transition, every short history, any sequence of events.
 
 mod history;
+mod interrupted;
 mod model;
 mod properties;
 mod transitions;
