@@ -99,8 +99,9 @@ pub fn health(pes: &BTreeSet<u64>, facts: impl Fn(u64) -> Option<PeFacts>) -> He
 }
 
 impl Cause {
-    /// Of several causes the one with the greatest weight is told, of the first PE that has it. Whoever is not connected
-    /// may not be because another one is missing, and one whose pod was deleted may not be the only one that is missing.
+    /// Of several causes the one with the greatest weight is told, of the first PE that has it. Whoever is not
+    /// connected may not be because another one is missing, and one whose pod was deleted may not be the only one that
+    /// is missing.
     fn weight(self) -> u8 {
         match self {
             Self::WasMissing(_) => 0,

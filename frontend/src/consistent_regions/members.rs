@@ -4,8 +4,9 @@
 //! A region that is not looked at between two changes of a PE would see only the last one. So when a PE was missed last
 //! is kept with it.
 //!
-//! What somebody else has changed of a PE is restored by the job controller. Until then the PE is in the regions, and of
-//! the job, that it was in before: a region would be reset for a change that does not last (rule consistent-region-13).
+//! What somebody else has changed of a PE is restored by the job controller. Until then the PE is in the regions, and
+//! of the job, that it was in before: a region would be reset for a change that does not last (rule
+//! consistent-region-13).
 //!
 //! Knows: PEs, pods. Must not know: what regions make of it.
 //!

@@ -1,8 +1,9 @@
 //! Consistent regions: messages about them (UDP on port 10001, and a question every five seconds), and reports.
 //!
-//! As in the runtime, a message of more than 128 bytes is cut, a document that cannot be read ends the PE, what was said
-//! last is forgotten with the next document, a message that equals the last one is dropped, and only a PE in which a region starts acts. The others follow the
-//! markers between tuples. A report is sent once: one that is not taken is lost.
+//! As in the runtime, a message of more than 128 bytes is cut, a document that cannot be read ends the PE, what was
+//! said last is forgotten with the next document, a message that equals the last one is dropped, and only a PE in which
+//! a region starts acts. The others follow the markers between tuples. A report is sent once: one that is not taken is
+//! lost.
 
 use crate::api::Api;
 use crate::connections::Connections;

@@ -2,9 +2,9 @@
 //! marker has come over all its connections, and the PE is done when all have turned. The first operators of the
 //! region turn when they are told.
 //!
-//! Knows: connections, markers. Must not know: tuples, state, messages. Invariants: a wave that is over, or that another
-//! one has replaced, does not begin again; nor does a reset whose attempt is not higher than that of the last one, until
-//! a drain is done.
+//! Knows: connections, markers. Must not know: tuples, state, messages. Invariants: a wave that is over, or that
+//! another one has replaced, does not begin again; nor does a reset whose attempt is not higher than that of the last
+//! one, until a drain is done.
 
 use crate::aadl::{Operator, Origin};
 use crate::frame::Wave;

@@ -1,8 +1,8 @@
 //! Leads the PEs of consistent regions to the replica that drives them (rule consistent-region-14).
 //!
 //! The job controller makes the Service, without a selector and without addresses. Whoever leads writes its own address
-//! into the EndpointSlice, and only that: other replicas may be behind. Nobody mirrors slices; but a region whose PEs do
-//! not come, though they should, makes the slices of its Service be compared at once.
+//! into the EndpointSlice, and only that: other replicas may be behind. Nobody mirrors slices; but a region whose PEs
+//! do not come, though they should, makes the slices of its Service be compared at once.
 //!
 //! Knows: the Service, where this replica is reached. Must not know: regions.
 //!

@@ -1,6 +1,7 @@
 //! A model checker looks at every short history of a region: PEs that crash, connections that break and come back,
-//! messages and reports that are lost or come twice, a frontend that dies between storing a state and sending the message, or with it all that PEs report
-//! meanwhile, people who ask for resets, and who delete the region, which is made again.
+//! messages and reports that are lost or come twice, a frontend that dies between storing a state and sending the
+//! message, or with it all that PEs report meanwhile, people who ask for resets, and who delete the region, which is
+//! made again.
 //!
 //! What is asked of every state that can be reached:
 //!
@@ -10,8 +11,8 @@
 //! * No region is stuck: if there are no faults from here on, tuples are processed again, or the attempts to reset are
 //!   used up. The properties of the checker that are called `eventually` overlook circles, so this is one that always
 //!   holds: from every state, one history without faults is followed to its end.
-//! * Whoever takes over waits for nothing that may be lost, but where tuples are processed meanwhile: from there on, the
-//!   history without faults has no time-out, in a region of one source.
+//! * Whoever takes over waits for nothing that may be lost, but where tuples are processed meanwhile: from there on,
+//!   the history without faults has no time-out, in a region of one source.
 //!
 //! What is assumed of the network is rule consistent-region-7, and of what PEs tell of their connections rule
 //! consistent-region-2: it is known before what they report after they have told it.
