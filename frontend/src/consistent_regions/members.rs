@@ -275,7 +275,7 @@ mod tests {
             let (job_name, consistent_regions) = ("flow".to_owned(), regions.to_vec());
             let spec =
                 ProcessingElementSpec { job_name, id: 3, consistent_regions, ..ProcessingElementSpec::default() };
-            let found = member(&mirrors, &Key::new("n", name), &ProcessingElement::new(name, spec));
+            let found = member(&mirrors, &Key::new("n", name), &ProcessingElement::new(name, spec), None);
             assert_eq!(found.map(|member| member.pe), expected, "{name} {regions:?}");
         }
     }

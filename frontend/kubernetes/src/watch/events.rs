@@ -46,11 +46,10 @@ pub(super) fn events<K: Mirrored>(
         let mut goes_on = true;
         if let Err(error) = &event {
             let was_lost = pulse.take_lost();
-            let is_refused = is_of_namespace && is_refused(error);
-            if is_refused {
+            if is_of_namespace && is_refused(error) {
                 pulse.beat();
             }
-            goes_on = !(was_lost || has_lost(error) || (is_refused && is_of_watch(error)));
+            goes_on = !(was_lost || has_lost(error));
             course.fails(goes_on);
         }
         Some((event, (goes_on.then_some(events), begin, course, pulse)))
@@ -139,8 +138,8 @@ pub(super) fn is_refused(error: &watcher::Error) -> bool {
     }
 }
 
-/// Whether no watch could begin.
-fn is_of_watch(error: &watcher::Error) -> bool {
+/// Whether no watch could begin. There was a list, after which it goes on.
+pub(super) fn is_of_watch(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(_))
 }
 

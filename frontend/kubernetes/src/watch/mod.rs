@@ -11,7 +11,7 @@
 //!   server reported.
 //! * A mirror can be brought up to a moment ([`Watch::catch_up`]), for who must not decide by an older state.
 //! * Of a namespace that the API server does not let this process read, a mirror keeps what it has, and says so
-//!   ([`Watch::refusals`]); it is whole again once it was listed anew and a watch has begun.
+//!   ([`Watch::refusals`]); it is whole again once a watch of it has begun.
 //! * A mirror knows how long it has heard nothing ([`Watch::silence`]); a watch that does not begin, or falls silent,
 //!   is begun anew (rule call-18).
 //! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror. What is left of them
@@ -357,7 +357,7 @@ impl<K: Mirrored> Watch<K> {
             };
             let events = events(api, config.clone(), pulse.clone(), part.is_some());
             let following = self.follow(*part, events, trim, &filled, parts.len());
-            let permitting = self.permit_when_watched(*part, pulse.begun());
+            let permitting = self.permit_when_watched(*part, pulse.begun(), &filled, parts.len());
             async move {
                 tokio::select! {
                     () = following => {}

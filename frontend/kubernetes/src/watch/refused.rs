@@ -1,11 +1,12 @@
 //! The part of a mirror that the API server does not let this process read (rule call-33).
 //!
 //! Only watches of single namespaces have such parts: of others they say nothing. What the mirror has of one stays. A
-//! part is whole again once it was listed, and a watch after that has begun: with the right to list alone, nothing
-//! would be heard of what changes.
+//! part is whole again once a watch has begun after its last list: with the right to list alone, nothing would be heard
+//! of what changes. A watch that is refused goes on from its version, for who may list might make a list of each try.
 //!
 //! Knows: lists, watches, that one is refused. Must not know: what others do as long as one is.
 
+use super::events::is_of_watch;
 use super::{Mirrored, Refusals, Watch};
 use crate::error::with_causes;
 use crate::metrics::NamespaceLabels;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Refused {
     since: Instant,
-    /// It was listed since it was refused last.
+    /// It was listed, and no list was refused since.
     is_listed: bool,
 }
 
@@ -38,15 +39,20 @@ impl<K: Mirrored> Watch<K> {
 
     /// This kind may not be read in a namespace. Whether that is news.
     pub fn refuse(&self, namespace: &str) -> bool {
+        self.refuse_part(namespace, false)
+    }
+
+    /// The same. `is_listed`: it was listed, and is to be watched.
+    fn refuse_part(&self, namespace: &str, is_listed: bool) -> bool {
         let is_new = {
             let mut refused = self.shared.refused.lock();
             match refused.get_mut(namespace) {
                 Some(known) => {
-                    known.is_listed = false;
+                    known.is_listed &= is_listed;
                     false
                 }
                 None => {
-                    refused.insert(namespace.to_owned(), Refused { since: Instant::now(), is_listed: false });
+                    refused.insert(namespace.to_owned(), Refused { since: Instant::now(), is_listed });
                     true
                 }
             }
@@ -83,7 +89,7 @@ impl<K: Mirrored> Watch<K> {
         // It was heard.
         self.shared.unlisted.lock().remove(&Some(namespace.to_owned()));
         let (kind, text) = (&self.shared.label.kind, with_causes(error));
-        if self.refuse(namespace) {
+        if self.refuse_part(namespace, is_of_watch(error)) {
             self.shared.metrics.watch_errors.get_or_create(&self.shared.label).inc();
             tracing::warn!(%kind, namespace, error = text, "may not read a namespace: its jobs are not looked after");
         } else {
@@ -99,13 +105,21 @@ impl<K: Mirrored> Watch<K> {
         }
     }
 
-    /// Permits a namespace when a watch of it has begun after its list, for ever.
-    pub(super) async fn permit_when_watched(&self, namespace: Option<&str>, mut begun: latest::Receiver<u64>) {
+    /// Permits a namespace when a watch of it has begun after its list, for ever. See [`Self::fill`].
+    pub(super) async fn permit_when_watched(
+        &self,
+        namespace: Option<&str>,
+        mut begun: latest::Receiver<u64>,
+        filled: &latest::Sender<usize>,
+        parts: usize,
+    ) {
         if let Some(namespace) = namespace {
             while begun.changed().await.is_ok() {
                 let is_whole = self.shared.refused.lock().get(namespace).is_some_and(|refused| refused.is_listed);
                 if is_whole && self.permit(namespace) {
                     tracing::info!(kind = %self.shared.label.kind, namespace, "may read a namespace again");
+                    // It may be the first of all that may be read.
+                    self.fill(false, filled, parts);
                 }
             }
         }
@@ -147,12 +161,15 @@ mod tests {
     use kube::client::Body;
     use parking_lot::Mutex;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::time::{sleep, timeout};
     use tokio_util::sync::CancellationToken;
     use tower::{BoxError, service_fn};
 
     const FORBIDDEN: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,
         "message":"services is forbidden: User \"u\" cannot list resource \"services\" in the namespace \"b\""}"#;
+    const EXPIRED: &str =
+        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"too old"}"#;
     const OF_A_GATEWAY: &str = "<html>403 Forbidden</html>";
 
     /// What an API server has in namespace b, and lets this process do there. In a it lets it do all.
@@ -171,17 +188,30 @@ mod tests {
     }
 
     fn server(of_b: &Arc<Mutex<OfB>>) -> Client {
-        let of_b = Arc::clone(of_b);
+        counting_server(of_b, &Arc::default())
+    }
+
+    /// Counts the lists of b.
+    fn counting_server(of_b: &Arc<Mutex<OfB>>, lists: &Arc<AtomicUsize>) -> Client {
+        let (of_b, lists) = (Arc::clone(of_b), Arc::clone(lists));
         let server = service_fn(move |request: Request<Body>| {
             let OfB { may_list, may_watch, object, refusal } = *of_b.lock();
             let (is_of_a, is_watch) = (request.uri().path().contains("/namespaces/a/"), is_watch(&request));
             let may = is_of_a || if is_watch { may_watch } else { may_list };
+            lists.fetch_add(usize::from(!is_of_a && !is_watch), Ordering::Relaxed);
+            // What there is now has a version of its own, and what came before is not known any more.
+            let version = if is_of_a { 1 } else { 1 + usize::from(object == "z") };
+            let query = request.uri().query().unwrap_or_default();
+            let is_old = is_watch && !query.split('&').any(|part| part == format!("resourceVersion={version}"));
             async move {
                 if !may {
                     let refused = Response::builder().status(403).body(AnyBody::from(refusal)).unwrap();
                     return Ok::<_, BoxError>(refused);
                 }
                 let (namespace, name) = if is_of_a { ("a", "x") } else { ("b", object) };
+                if is_old {
+                    return Ok(Response::builder().status(410).body(AnyBody::from(EXPIRED)).unwrap());
+                }
                 let metadata = format!(r#"{{"namespace":"{namespace}","name":"{name}","resourceVersion":"1"}}"#);
                 let body = if is_watch {
                     // It ends as it was asked to.
@@ -189,7 +219,7 @@ mod tests {
                     AnyBody::from_stream(end.filter_map(async |()| None::<Result<String, BoxError>>))
                 } else {
                     AnyBody::from(format!(
-                        r#"{{"apiVersion":"v1","kind":"ServiceList","metadata":{{"resourceVersion":"1"}},
+                        r#"{{"apiVersion":"v1","kind":"ServiceList","metadata":{{"resourceVersion":"{version}"}},
                             "items":[{{"metadata":{metadata}}}]}}"#
                     ))
                 };
@@ -262,7 +292,8 @@ mod tests {
         // may list, may watch -> what is shown
         for (may_list, may_watch, shown) in [(true, false, "a/x b/y"), (false, true, "a/x")] {
             let of_b = Arc::new(Mutex::new(OfB::with(may_list, may_watch, "y")));
-            let (client, scope, metrics) = (server(&of_b), scope(&["a", "b"]), Metrics::new("test"));
+            let lists = Arc::default();
+            let (client, scope, metrics) = (counting_server(&of_b, &lists), scope(&["a", "b"]), Metrics::new("test"));
             let watch: Watch<Service> = Watch::new(&metrics, &[]);
             let looks = async {
                 for _ in 0..100 {
@@ -272,6 +303,8 @@ mod tests {
             };
             beside(&watch, &client, &scope, looks).await;
             assert_eq!(metrics.watch_errors.get_or_create(&watch.shared.label).get(), 1, "{may_list} {may_watch}");
+            // Lists that are permitted cost something.
+            assert!(!may_list || lists.load(Ordering::Relaxed) == 1, "{} lists", lists.load(Ordering::Relaxed));
         }
         // Nobody keeps a leader from beginning by leaving it the right to watch alone.
         let of_b = Arc::new(Mutex::new(OfB::with(true, true, "y")));
@@ -296,7 +329,8 @@ mod tests {
         let table =
             [(Scope::All, forbidden, ""), (scope(&["b"]), forbidden, "b"), (scope(&["a", "b"]), of_a_gateway, "")];
         for (scope, of_b, refused) in table {
-            let client = server(&Arc::new(Mutex::new(of_b)));
+            let of_b = Arc::new(Mutex::new(of_b));
+            let client = server(&of_b);
             let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &[]);
             let looks = async {
                 sleep(Duration::from_secs(120)).await;
@@ -304,6 +338,11 @@ mod tests {
                 let expected = (false, Some("not filled yet".to_owned()), refused.to_owned());
                 assert_eq!((is_synced, problem, refusals), expected, "{scope:?}");
                 assert!(watch.silence() > Duration::from_secs(50), "{scope:?}");
+                // The rights come late.
+                *of_b.lock() = OfB::with(true, true, "y");
+                sleep(Duration::from_secs(5)).await;
+                let (is_synced, problem, refusals, _) = seen(&watch);
+                assert_eq!((is_synced, problem, refusals), (true, None, String::new()), "{scope:?}");
             };
             beside(&watch, &client, &scope, looks).await;
         }

@@ -207,7 +207,10 @@ async fn who_drains_and_may_not_ask_for_it_is_answered_and_holds_up_no_report() 
         let events = stored(&cluster);
         cluster.expect(send(Method::PUT, path, &body), 204, "").await;
         assert_eq!(events.lock().len(), usize::from(counts), "{trigger} {operator} {is_changed}");
-        assert!(cluster.regions.answered.comes(&Key::new("n", "srcjob-1"), 2), "what it reports next comes here");
+        assert!(
+            cluster.regions.answered.came_at(&Key::new("n", "srcjob-1"), 2).is_some(),
+            "what it reports next comes here"
+        );
     }
 }
 
@@ -240,7 +243,7 @@ async fn a_report_that_is_not_stored_is_not_heard() {
     let mut cluster = cluster();
     let path = "/api/consistentregion/region/0/pe/1/checkpoint";
     let since = tokio::time::Instant::now();
-    let comes = |cluster: &Cluster| cluster.regions.answered.comes(&Key::new("n", "srcjob-1"), 2);
+    let comes = |cluster: &Cluster| cluster.regions.answered.came_at(&Key::new("n", "srcjob-1"), 2).is_some();
     cluster.expect(send(Method::PUT, path, "3"), 503, "another replica").await;
     assert!(since.elapsed() >= Duration::from_millis(1_500), "the runtime has given up before");
     assert!(!comes(&cluster), "nothing counts that comes where nobody drives");
@@ -306,7 +309,7 @@ async fn only_the_document_of_all_regions_is_an_answer_by_which_a_pe_knows_what_
         let said = format!("{method} {path}");
         cluster.expect(send(method, path, ""), 200, "").await;
         let answered = cluster.regions.answered.of(&key).contains_key(&1);
-        let comes = cluster.regions.answered.comes(&Key::new("n", "srcjob-1"), 2);
+        let comes = cluster.regions.answered.came_at(&Key::new("n", "srcjob-1"), 2).is_some();
         assert_eq!((answered, comes), (expected, expected), "{said}");
     }
 }
@@ -321,9 +324,9 @@ async fn a_pe_that_asks_comes_here_though_its_regions_have_nothing_to_say() {
     });
     cluster.mirrors.deliver_all();
     cluster.expect(Exchange { from: NEIGHBOUR, ..get(OF_PE) }, 404, "has anything to say").await;
-    assert!(!cluster.regions.answered.comes(&pe, 2), "another pod has asked");
+    assert!(cluster.regions.answered.came_at(&pe, 2).is_none(), "another pod has asked");
     cluster.expect(get(OF_PE), 404, "has anything to say").await;
-    assert!(cluster.regions.answered.comes(&pe, 2));
+    assert!(cluster.regions.answered.came_at(&pe, 2).is_some());
     cluster.server.remove::<ProcessingElement>(&pe);
     cluster.mirrors.deliver_all();
     assert_eq!(cluster.regions.answered.len(), 0, "nothing is kept of it");

@@ -362,7 +362,8 @@ impl<'a> DecisionBuilder<'a> {
         let created = pod.created_at?;
         let (said_by, next_look) = match &pod.stage {
             Stage::Pending(why) if *why == Explanation::default() => (after(created, FIRST_UNSAID_IN_A_CROWD), UNSAID),
-            Stage::Running(_) if observed.status.bundle_unavailable.is_none() => {
+            // From when that is recorded a pod settles.
+            Stage::Running(_) if observed.status.bundle_unavailable.is_none() && observed.min_ready.is_zero() => {
                 let said_by = after(created, FIRST_UNSAID_THOUGH_IT_RUNS).min(observed.others_go_first_until?);
                 let is_young = observed.now < after(created, UNSAID);
                 (said_by, if is_young { UNSAID } else { LOOKED_AT_THOUGH_IT_RUNS })
@@ -370,6 +371,7 @@ impl<'a> DecisionBuilder<'a> {
             _ => return None,
         };
         let is_usual = !pod.is_deleting()
+            && pod.is_controlled()
             // Who looks later does not know what it was made from.
             && pod.spoilt.is_none()
             && !observed.first_was_deleted
