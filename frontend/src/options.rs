@@ -493,6 +493,7 @@ mod tests {
         let of_environment: Vec<String> = of_environment.collect();
         let deployed: Vec<&str> = arguments.into_iter().chain(of_environment.iter().map(String::as_str)).collect();
         assert_eq!(run(&deployed).fusion_services, ["fusion-service:50051"]);
+        assert_eq!(run(&deployed).scope(), Scope::All);
         let defaults = run(&[]);
         let seconds = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
         // A replica serves until PEs are led to others, and is asked to stop then (rule repository-7).

@@ -239,6 +239,9 @@ async fn whatever_the_values_the_api_server_takes_the_objects() -> Result<()> {
                 ensure!(arguments.contains(argument), "{argument} is not in {arguments}");
             }
             ensure!(!arguments.contains("allow-adl-v4000"), "{arguments}");
+            let variables = frontend["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
+            let said = json!({"name": "STREAMS_NAMESPACES", "value": namespace});
+            ensure!(variables.is_some_and(|variables| variables.contains(&said)), "{variables:?}");
         }
         // Kinds of the Prometheus Operator are not known here.
         objects.retain(|_, object| object["apiVersion"] != "monitoring.coreos.com/v1");
@@ -369,9 +372,15 @@ async fn a_release_is_installed_updated_and_removed() -> Result<()> {
     ensure!(kubectl(&["get", "deployments", "-n", SYSTEM, "-o", "name"])?.is_empty());
     ensure!(kubectl(&["get", "streamsjobs", "-A", "-o", "name"])?.lines().count() == 1);
 
-    // What was installed by kustomize becomes a release.
-    kubectl(&["apply", "--server-side", "-k", &format!("{DEPLOY}/base")])?;
+    // What was installed by kustomize becomes a release. It looks after what its values say, not after what the
+    // kustomization has said: Helm merges variables with those that are there, and takes none of them away.
+    kubectl(&["create", "namespace", "streams-jobs"])?;
+    kubectl(&["apply", "--server-side", "-k", &format!("{DEPLOY}/overlays/single-namespace")])?;
+    let variable = r#"jsonpath={.spec.template.spec.containers[0].env[?(@.name=="STREAMS_NAMESPACES")].value}"#;
+    let namespaces = ["get", "deployment/streams-frontend", "-n", SYSTEM, "-o", variable];
+    ensure!(kubectl(&namespaces)? == "streams-jobs");
     helm(&["install", RELEASE, CHART, "--take-ownership", "--wait", "--timeout", "3m"])?;
+    ensure!(kubectl(&namespaces)?.is_empty(), "{}", kubectl(&namespaces)?);
     ensure!(kubectl(&["get", "streamsjobs", "-A", "-o", "name"])?.lines().count() == 1);
     control_plane.stop().await
 }

@@ -90,7 +90,8 @@ fn what_the_base_says_the_chart_says_too() {
         r"^namespace: streams-system$|^name: streams-frontend(-cluster|-reviews|-bundle-secrets|-transport-secrets)?$",
         r"|^name: streams-(edit|view)$|^metadata: \{name: ",
         // Images, and what is made of values.
-        r"|^image: |^replicas: 2$|^maxUnavailable: 1$|^terminationGracePeriodSeconds: |^sizeLimit: |^value: json$",
+        r"|^image: |^replicas: 2$|^maxUnavailable: 1$|^terminationGracePeriodSeconds: |^sizeLimit: ",
+        r#"|^value: (json|"")$"#,
         r"|^- name: (bundles|served-bundles)$|^name: streams-bundles$|^labelSelector:$|^- --",
         r"|^streams.ibm.com/elasticity: allowed$",
     ))
