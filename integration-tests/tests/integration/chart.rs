@@ -366,7 +366,17 @@ async fn a_release_is_installed_updated_and_removed() -> Result<()> {
     helm(&["upgrade", RELEASE, older, "--set", "crds.enabled=false", "--wait", "--timeout", "3m"])?;
     ensure!(short_name()? == r#"["stpr"]"#, "{}", short_name()?);
     ensure!(kubectl(&["get", "streamsjobs", "-A", "-o", "name"])?.lines().count() == 1);
+
+    // Somebody else applies them from now on, and says so when something of them changes: it was Helm that wrote it.
+    let definitions = format!("{older}/files/crds");
+    let applied = ["apply", "--server-side", "-f", definitions.as_str()];
+    let refused = kubectl(&applied).err().context("what Helm has written is changed without a conflict")?;
+    ensure!(format!("{refused:#}").contains("--force-conflicts"), "{refused:#}");
+    let forced: Vec<&str> = applied.into_iter().chain(["--force-conflicts"]).collect();
+    kubectl(&forced)?;
+    ensure!(short_name()? == r#"["older"]"#, "{}", short_name()?);
     helm(&["upgrade", RELEASE, CHART, "--set", "frontend.replicas=2", "--wait", "--timeout", "3m"])?;
+    ensure!(short_name()? == r#"["stpr"]"#, "{}", short_name()?);
 
     helm(&["uninstall", RELEASE, "--wait"])?;
     ensure!(kubectl(&["get", "deployments", "-n", SYSTEM, "-o", "name"])?.is_empty());
