@@ -137,6 +137,24 @@ async fn each_overlay_makes_of_the_base_what_it_is_for() -> Result<()> {
     Ok(())
 }
 
+/// What the ports of the fusion service's Service say of their protocols.
+fn protocols<'a>(objects: &'a Objects, namespace: &str) -> Result<Vec<Option<&'a str>>> {
+    let service = objects.get(&format!("Service/{namespace}/fusion-service")).context("no Service")?;
+    let ports = service["spec"]["ports"].as_array().context("no ports")?;
+    Ok(ports.iter().map(|port| port["appProtocol"].as_str()).collect())
+}
+
+/// A mesh or a proxy that goes by it would take TLS for something else, and cut the connection.
+#[tokio::test]
+async fn clear_text_is_said_of_a_port_only_if_it_is_spoken_there() -> Result<()> {
+    for (folder, expected) in [("base", Some("kubernetes.io/h2c")), ("overlays/tls", None)] {
+        let objects = built(folder).await?;
+        let said = protocols(&objects, SYSTEM)?;
+        ensure!(said == [expected, None], "{folder}: {said:?}");
+    }
+    Ok(())
+}
+
 /// A node that no replica may run on, such as that of a control plane, has none. If it counted, no other could have
 /// more than one, and a roll-out, which starts pods before it ends others, would wait for ever.
 #[tokio::test]
@@ -242,6 +260,7 @@ async fn whatever_the_values_the_api_server_takes_the_objects() -> Result<()> {
             let variables = frontend["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
             let said = json!({"name": "STREAMS_NAMESPACES", "value": namespace});
             ensure!(variables.is_some_and(|variables| variables.contains(&said)), "{variables:?}");
+            ensure!(protocols(&objects, &namespace)?.iter().all(Option::is_none), "clear text with TLS");
         }
         // Kinds of the Prometheus Operator are not known here.
         objects.retain(|_, object| object["apiVersion"] != "monitoring.coreos.com/v1");
