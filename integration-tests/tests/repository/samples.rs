@@ -1,4 +1,4 @@
-//! Are the samples of autoscalers, and of a network policy, what their readers take them for?
+//! Are the samples of autoscalers, network policies and certificates what their readers take them for?
 //!
 //! The HPA is run as well (`autoscaler` of the integration tests). KEDA is not: its ScaledObject is checked against the
 //! fields that its definition has (keda.sh/v1alpha1), those that this project has no use for left out.
@@ -161,6 +161,20 @@ fn bounds_of_autoscalers_are_those_of_the_job() {
     let clean = regions.iter().find(|region| region["name"] == "Clean").unwrap();
     assert_eq!(clean["maxWidth"], i64::from(hpa.max_replicas));
     assert!(clean["minWidth"].as_i64().unwrap_or(1) <= i64::from(hpa.min_replicas.unwrap()));
+}
+
+/// Whoever has a certificate of before and whoever has one of afterwards trust each other, also when the authority was
+/// renewed in between.
+#[test]
+fn an_authority_keeps_its_key_and_those_whom_it_signs_get_new_ones() {
+    let manifests = manifests(file("deploy/samples/certificates.yaml"));
+    let certificates: Vec<&Value> = manifests.iter().filter(|manifest| manifest["kind"] == "Certificate").collect();
+    assert_eq!(certificates.len(), 3);
+    for certificate in certificates {
+        let spec = &certificate["spec"];
+        let expected = if spec["isCA"] == true { "Never" } else { "Always" };
+        assert_eq!(spec["privateKey"]["rotationPolicy"], expected, "{}", certificate["metadata"]["name"]);
+    }
 }
 
 /// Between PEs everything is open, because operators open what ports they like (rule name-7).
