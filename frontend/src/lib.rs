@@ -2,7 +2,7 @@
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | [`program`], `options` | the program; its command line |
+//! | [`program`], `options`, `option_values` | the program; its command line, and the forms of what is given there |
 //! | `run` | everything that the process runs: how it begins and ends |
 //! | [`settings`] | settings that apply to all jobs |
 //! | [`mirrors`] | the shared watches |
@@ -43,6 +43,7 @@ pub mod grpc_apis;
 mod long_objects;
 pub mod mirrors;
 mod of_job;
+mod option_values;
 mod options;
 mod owner;
 pub mod pe_api;

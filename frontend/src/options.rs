@@ -7,8 +7,9 @@
 use crate::fusion;
 use crate::grpc::access::Access;
 use crate::grpc::access::reviewer::ApiServerReviewer;
+use crate::option_values::{Namespaces, seconds, seconds_or_none};
 use crate::service_endpoints::ServicePort;
-use crate::settings::{BundleSettings, JobSettings, PodSettings, seconds};
+use crate::settings::{BundleSettings, JobSettings, PodSettings};
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kube::Client;
@@ -76,9 +77,10 @@ pub(crate) enum Command {
 /// Options of `run`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunOptions {
-    /// Namespace to look after; may be given several times. Default: all
-    #[arg(long = "namespace", env = "STREAMS_NAMESPACES", value_delimiter = ',', value_name = "NAMESPACE")]
-    pub(crate) namespaces: Vec<String>,
+    /// Namespace to look after, or several with commas between them; may be given several times. Default, and if it is
+    /// empty: all
+    #[arg(long = "namespace", env = "STREAMS_NAMESPACES", value_name = "NAMESPACE")]
+    pub(crate) namespaces: Vec<Namespaces>,
 
     /// Context of the kubeconfig to use. Default: its current context, or the service account of the pod
     #[arg(long, env = "STREAMS_KUBE_CONTEXT", value_name = "CONTEXT")]
@@ -248,7 +250,8 @@ pub(crate) struct TimeOuts {
     pub(crate) resize_call_seconds: Duration,
 
     /// A compilation for a resize that has no answer after this time is asked of a second replica as well
-    #[arg(long, env = "STREAMS_RESIZE_HEDGE_SECONDS", default_value = "1", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, env = "STREAMS_RESIZE_HEDGE_SECONDS", default_value = "1", value_name = "SECONDS",
+          value_parser = seconds_or_none)]
     pub(crate) resize_hedge_seconds: Duration,
 
     /// Rendering the texts of a generation, retries included
@@ -260,7 +263,7 @@ pub(crate) struct TimeOuts {
     pub(crate) longest_wait_seconds: Duration,
 
     /// How long work that is under way may go on after SIGTERM
-    #[arg(long, env = "STREAMS_GRACE_SECONDS", default_value = "20", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, env = "STREAMS_GRACE_SECONDS", default_value = "20", value_name = "SECONDS", value_parser = seconds_or_none)]
     pub(crate) grace_seconds: Duration,
 }
 
@@ -300,7 +303,7 @@ pub(crate) struct Lease {
 impl RunOptions {
     /// Namespaces that are watched.
     pub(crate) fn scope(&self) -> Scope {
-        let names: Vec<String> = self.namespaces.iter().filter(|name| !name.is_empty()).cloned().collect();
+        let names: Vec<String> = self.namespaces.iter().flat_map(|Namespaces(names)| names).cloned().collect();
         if names.is_empty() { Scope::All } else { Scope::Namespaces(names) }
     }
 
@@ -457,6 +460,45 @@ mod tests {
         assert_eq!(run(&[]).scope(), Scope::All);
         let crds = Arguments::try_parse_from(["streams-frontend", "crds"]).unwrap().into_command();
         assert!(matches!(crds, Command::Crds { directory: None }));
+    }
+
+    #[test]
+    fn namespaces_are_those_of_all_values_and_a_list_of_nothing_is_refused() {
+        let table: [(&[&str], &[&str]); 4] =
+            [(&["a, b"], &["a", "b"]), (&["a,b", "c"], &["a", "b", "c"]), (&["", "a"], &["a"]), (&[""], &[])];
+        for (values, expected) in table {
+            let arguments: Vec<&str> = values.iter().flat_map(|value| ["--namespace", *value]).collect();
+            let expected: Vec<String> = expected.iter().map(|name| (*name).to_owned()).collect();
+            let expected = if expected.is_empty() { Scope::All } else { Scope::Namespaces(expected) };
+            assert_eq!(run(&arguments).scope(), expected, "{values:?}");
+        }
+        let error = Arguments::try_parse_from(["streams-frontend", "--namespace", ","]).unwrap_err().to_string();
+        assert!(error.contains("'--namespace <NAMESPACE>': '': the name of a namespace is needed"), "{error}");
+    }
+
+    /// None of these times can be none at all: nothing would work, and what it said would not name the option.
+    #[test]
+    fn times_that_leave_no_time_are_refused_by_the_name_of_the_option() {
+        let options = [
+            "call-seconds",
+            "submit-call-seconds",
+            "resize-call-seconds",
+            "render-call-seconds",
+            "longest-wait-seconds",
+            "lease-seconds",
+            "renew-deadline-seconds",
+            "renew-seconds",
+        ];
+        for option in options {
+            for value in ["0", "1e19"] {
+                let line = ["streams-frontend".to_owned(), format!("--{option}={value}")];
+                let error = Arguments::try_parse_from(line).unwrap_err().to_string();
+                let expected = format!("'--{option} <SECONDS>': {value} is not between 0.1 and 86400 seconds");
+                assert!(error.contains(&expected), "{error}");
+            }
+        }
+        let times = run(&["--grace-seconds", "0", "--resize-hedge-seconds", "0"]).time_outs;
+        assert_eq!((times.grace_seconds, times.resize_hedge_seconds), (Duration::ZERO, Duration::ZERO));
     }
 
     #[test]

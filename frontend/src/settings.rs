@@ -3,6 +3,7 @@
 //! Knows: options and their defaults. Must not know: how they are used.
 
 use crate::bundles;
+use crate::option_values::{part, seconds, seconds_or_none};
 use clap::Args;
 use ipnet::IpNet;
 use std::path::PathBuf;
@@ -63,7 +64,7 @@ impl PodSettings {
 #[command(next_help_heading = "Jobs")]
 pub struct JobSettings {
     /// How long a pod must have been running before the roll-out of a generation goes on
-    #[arg(long, env = "STREAMS_MIN_READY_SECONDS", default_value = "0", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, env = "STREAMS_MIN_READY_SECONDS", default_value = "0", value_name = "SECONDS", value_parser = seconds_or_none)]
     pub min_ready_seconds: Duration,
 
     /// How often a job is submitted before it has failed
@@ -290,22 +291,6 @@ impl BundleSettings {
     }
 }
 
-/// A duration in seconds, e.g. `2` or `0.5`.
-///
-/// # Errors
-/// A sentence that says what is wrong with the text.
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
-}
-
-fn part(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(part) if (0.0..=1.0).contains(&part) => Ok(part),
-        _ => Err(format!("'{text}' is not between 0 and 1")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,10 +321,14 @@ mod tests {
     #[test]
     fn options_that_make_no_sense_are_refused() {
         // arguments -> part of the error
-        let table: [(&[&str], &str); 10] = [
+        let table: [(&[&str], &str); 14] = [
             (&["--max-plan-mib", "0"], "0 is not in 1..=4095"),
             (&["--min-ready-seconds", "soon"], "not a number of seconds"),
-            (&["--min-ready-seconds=-1"], "negative"),
+            (&["--min-ready-seconds=-1"], "'--min-ready-seconds <SECONDS>': -1 is not between 0 and 86400 seconds"),
+            (&["--resize-seconds", "0"], "'--resize-seconds <SECONDS>': 0 is not between 0.1 and 86400 seconds"),
+            (&["--resync-seconds", "0"], "'--resync-seconds <SECONDS>': 0 is not between 0.1"),
+            (&["--bundle-seconds", "0"], "'--bundle-seconds <SECONDS>': 0 is not between 0.1"),
+            (&["--bundle-seconds", "1e19"], "and 86400 seconds"),
             (&["--cpu-share", "1.5"], "not between 0 and 1"),
             (&["--workers", "0"], "0 is not in 1"),
             (&["--build-type", "fast"], "possible values: debug, release"),

@@ -7,16 +7,20 @@ use streams_compiler::budget::Limits;
 #[command(next_help_heading = "Limits")]
 pub struct LimitArguments {
     /// Width of one parallel region.
-    #[arg(long, env = "FUSION_MAX_WIDTH", value_name = "N", default_value_t = Limits::default().width)]
+    #[arg(long, env = "FUSION_MAX_WIDTH", value_name = "N", default_value_t = Limits::default().width,
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub max_width: u64,
     /// Physical operators.
-    #[arg(long, env = "FUSION_MAX_OPERATORS", value_name = "N", default_value_t = Limits::default().operators)]
+    #[arg(long, env = "FUSION_MAX_OPERATORS", value_name = "N", default_value_t = Limits::default().operators,
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub max_operators: u64,
     /// Connections between operator ports.
-    #[arg(long, env = "FUSION_MAX_CONNECTIONS", value_name = "N", default_value_t = Limits::default().connections)]
+    #[arg(long, env = "FUSION_MAX_CONNECTIONS", value_name = "N", default_value_t = Limits::default().connections,
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub max_connections: u64,
     /// Bytes of all AADL documents of a step.
-    #[arg(long, env = "FUSION_MAX_AADL_BYTES", value_name = "BYTES", default_value_t = Limits::default().aadl_bytes)]
+    #[arg(long, env = "FUSION_MAX_AADL_BYTES", value_name = "BYTES", default_value_t = Limits::default().aadl_bytes,
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub max_aadl_bytes: u64,
 }
 

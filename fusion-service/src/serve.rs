@@ -47,27 +47,33 @@ pub struct ServeArgs {
     pub http_port_file: Option<PathBuf>,
 
     /// Threads that compile, each with memory of its own. Not given: one per core.
-    #[arg(long, env = "FUSION_WORKERS", value_name = "N")]
+    #[arg(long, env = "FUSION_WORKERS", value_name = "N",
+        value_parser = at_most::<1024>)]
     pub workers: Option<NonZeroUsize>,
 
     /// Submissions worked on or waiting; more are told to go to another replica.
-    #[arg(long, env = "FUSION_MAX_SUBMITS", default_value = "16", value_name = "N")]
+    #[arg(long, env = "FUSION_MAX_SUBMITS", default_value = "16", value_name = "N",
+        value_parser = at_most::<65_536>)]
     pub max_submits: NonZeroUsize,
 
     /// Resizes worked on or waiting.
-    #[arg(long, env = "FUSION_MAX_RESIZES", default_value = "64", value_name = "N")]
+    #[arg(long, env = "FUSION_MAX_RESIZES", default_value = "64", value_name = "N",
+        value_parser = at_most::<65_536>)]
     pub max_resizes: NonZeroUsize,
 
     /// Open streams of rendered documents.
-    #[arg(long, env = "FUSION_MAX_RENDERS", default_value = "64", value_name = "N")]
+    #[arg(long, env = "FUSION_MAX_RENDERS", default_value = "64", value_name = "N",
+        value_parser = at_most::<65_536>)]
     pub max_renders: NonZeroUsize,
 
     /// Dry runs (Plan, Explain) worked on or waiting.
-    #[arg(long, env = "FUSION_MAX_DRY_RUNS", default_value = "8", value_name = "N")]
+    #[arg(long, env = "FUSION_MAX_DRY_RUNS", default_value = "8", value_name = "N",
+        value_parser = at_most::<65_536>)]
     pub max_dry_runs: NonZeroUsize,
 
     /// Connections of clients at once; more wait to be accepted.
-    #[arg(long, env = "FUSION_MAX_CLIENTS", default_value = "1024", value_name = "N")]
+    #[arg(long, env = "FUSION_MAX_CLIENTS", default_value = "1024", value_name = "N",
+        value_parser = at_most::<1_048_576>)]
     pub max_clients: NonZeroUsize,
 
     /// The most time a call gets, whatever its caller's deadline.
@@ -125,6 +131,15 @@ pub struct ServeArgs {
     /// Logs and traces.
     #[command(flatten)]
     pub telemetry: telemetry::Options,
+}
+
+/// A number from 1 to `MOST`, of which each one may take a thread, or a place that something is counted by.
+///
+/// # Errors
+/// A sentence that says what is wrong with the text.
+fn at_most<const MOST: usize>(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse::<NonZeroUsize>().ok().filter(|number| number.get() <= MOST);
+    number.ok_or_else(|| format!("'{text}' is not a number in 1..={MOST}"))
 }
 
 /// Serves, with a runtime of its own. An error is one line on standard error and status 2.
@@ -207,6 +222,29 @@ mod tests {
         assert_eq!((settings.listen.port(), settings.http_listen, settings.tls.is_none()), (50051, None, true));
         assert_eq!((settings.longest_call, settings.cache_bytes), (Duration::from_secs(600), 1 << 30));
         assert_eq!(settings.memory_bytes, 1536 << 20);
+    }
+
+    #[test]
+    fn numbers_with_which_nothing_could_be_compiled_are_refused_by_the_name_of_the_option() {
+        // arguments -> part of the error
+        let table = [
+            ("--workers=0", "'--workers <N>': '0' is not a number in 1..=1024"),
+            ("--workers=1025", "'1025' is not a number in 1..=1024"),
+            ("--max-submits=0", "'0' is not a number in 1..=65536"),
+            ("--max-resizes=65537", "'65537' is not a number in 1..=65536"),
+            ("--max-renders=few", "'few' is not a number in 1..=65536"),
+            ("--max-dry-runs=-1", "'-1' is not a number in 1..=65536"),
+            ("--max-clients=2305843009213693952", "is not a number in 1..=1048576"),
+            ("--max-width=0", "'--max-width <N>': 0 is not in 1.."),
+            ("--max-operators=0", "'--max-operators <N>': 0 is not in 1.."),
+            ("--max-connections=0", "'--max-connections <N>': 0 is not in 1.."),
+            ("--max-aadl-bytes=0", "'--max-aadl-bytes <BYTES>': 0 is not in 1.."),
+        ];
+        for (argument, expected) in table {
+            let error = Alone::try_parse_from(["serve", argument]).unwrap_err().to_string();
+            assert!(error.contains(expected), "{argument}: {error}");
+        }
+        assert_eq!(settings(&["--workers=1024"]).workers.get(), 1024);
     }
 
     #[test]

@@ -283,6 +283,10 @@ async fn values_that_there_are_not_are_refused() -> Result<()> {
         (json!({"frontend": {"options": {"namespace": "a"}}}), "namespace"),
         (json!({"fusionService": {"options": {"worker": 1}}}), "worker"),
         (json!({"crds": {"keep": "yes"}}), "keep"),
+        // What YAML makes of 6.10 and of 5.0, neither of which is the tag of an image any more.
+        (json!({"frontend": {"options": {"image-version": 6.1}}}), "image-version"),
+        (json!({"frontend": {"options": {"image-version": 5}}}), "image-version"),
+        (json!({"watchNamespaces": ["team-a, team-b"]}), "watchNamespaces"),
         (json!({"frontend": {"podDisruptionBudget": {"maxUnavailable": "some"}}}), "maxUnavailable"),
         // A policy without labels would let in everybody.
         (json!({"networkPolicies": {"callers": {"streams.ibm.com/elasticity": null}}}), "callers"),

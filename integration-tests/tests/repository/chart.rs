@@ -174,8 +174,10 @@ fn differences(path: &str, value: &Value, schema: &Value, root: &Value) -> Vec<S
             {
                 problems.push(format!("{path}.{name} is refused"));
             }
-            if schema["additionalProperties"].is_object() {
-                problems.extend(differences(&format!("{path}.{name}"), value, &schema["additionalProperties"], root));
+            let of_name = schema["patternProperties"].get(format!("^{name}$"));
+            let schema = of_name.unwrap_or(&schema["additionalProperties"]);
+            if schema.is_object() {
+                problems.extend(differences(&format!("{path}.{name}"), value, schema, root));
             }
         }
     }
@@ -198,6 +200,7 @@ fn what_differs_is_noticed() {
         ("/frontend/image/pullPolicy", Value::from("Sometimes"), "not among"),
         ("/fusionService/options/workers", Value::Null, ".fusionService.options.workers: null"),
         ("/fusionService/options", serde_json::json!({"listen": "x"}), ".fusionService.options.listen is refused"),
+        ("/frontend/options", serde_json::json!({"image-version": 6.1}), ".frontend.options.image-version: number"),
         ("/tls", serde_json::json!({}), ".tls.enabled is not in the values"),
         ("/labels/x", Value::from("y"), ""),
     ];
