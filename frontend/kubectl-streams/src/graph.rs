@@ -4,11 +4,12 @@
 //! channels of the regions around (`Score[1].Model[3].Filter`). Who sends to whom they do not say: `fusion-service
 //! graph` draws that from the ADL.
 
+use super::lists::listed;
 use super::named::named;
 use super::options::{GraphFormat, GraphOptions};
 use super::status::phase;
 use super::words::{one_line, unseen};
-use kube::api::{Api, ListParams};
+use kube::api::ListParams;
 use kube::{Client, ResourceExt as _};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,7 +31,7 @@ pub(crate) async fn show(client: Client, namespace: &str, options: &GraphOptions
     let name = &options.job;
     let job: Job = named(&client, namespace, "job", name).await?;
     let of_job = ListParams::default().labels(&format!("{}={name}", names::LABEL_JOB));
-    let pes: Vec<ProcessingElement> = Api::namespaced(client, namespace).list(&of_job).await?.items;
+    let pes = listed(&client, namespace, &of_job, |_: &ProcessingElement| true).await?;
     let text = match options.output {
         GraphFormat::Tree => tree(&job, &pes),
         GraphFormat::Dot => dot(&job, &pes),

@@ -7,6 +7,7 @@
 //! * [`resize`] — asks for widths and follows the request; withdraws one.
 //! * [`progress`] — pure: what there is to tell of a request.
 //! * [`named`] — objects by their names.
+//! * [`lists`] — lists of objects, page by page.
 //! * [`output`] — lines of commands that do something, whoever reads them.
 //! * [`words`] — pure: errors, numbers and texts of others, for people.
 //!
@@ -15,6 +16,7 @@
 //! API: what a resize would do is in no object.
 
 mod graph;
+mod lists;
 mod named;
 mod options;
 mod output;

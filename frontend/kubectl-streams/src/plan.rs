@@ -24,6 +24,9 @@ use tonic::{Code, Request, Status, TimeoutExpired};
 const CONNECT: Duration = Duration::from_secs(10);
 /// Where a token comes from.
 const TOKEN: &str = "kubectl create token SERVICEACCOUNT --audience streams-frontend > FILE makes one";
+/// How the elasticity API is reached.
+const REACH: &str =
+    "to reach the elasticity API: kubectl -n streams-system port-forward service/streams-frontend 50052";
 /// Longest answer, in bytes: a thousand PEs, each with short texts.
 const ANSWER_MAX: usize = 16 << 20;
 
@@ -48,15 +51,16 @@ pub(crate) async fn plan(namespace: &str, options: PlanOptions) -> anyhow::Resul
 }
 
 fn not_reached(address: &str) -> String {
-    format!(
-        "nothing answers at {address}; to reach the elasticity API: kubectl -n streams-system port-forward \
-         service/streams-frontend 50052"
-    )
+    format!("nothing answers at {address}; {REACH}")
 }
 
 /// Why there is no plan: the words of the frontend, or what keeps it from answering.
 fn failure(status: Status, address: &str, shows_token: bool) -> anyhow::Error {
-    let said = one_line(status.message());
+    // Servers may say nothing but a code.
+    let said = match one_line(status.message()) {
+        nothing if nothing.trim().is_empty() => status.code().description().to_owned(),
+        said => said,
+    };
     let is_time_over = match status.source() {
         Some(cause) => is_caused_by_time(cause),
         // What the frontend has said has no cause here. Nobody withdraws the call but the time that it was given.
@@ -66,6 +70,9 @@ fn failure(status: Status, address: &str, shows_token: bool) -> anyhow::Error {
         anyhow!("no answer in time ({said}): are there other dry runs, do the fusion service and the frontend answer?")
     } else if let Some(cause) = status.source() {
         anyhow!(words::of_error(cause)).context(not_reached(address))
+    } else if status.code() == Code::Unimplemented {
+        // The frontend does answer: this is another server, such as the fusion service.
+        anyhow!("{address} is not the elasticity API ({said}); {REACH}")
     } else if status.code() == Code::Unauthenticated && !shows_token {
         // What the frontend says is for programs: it names metadata of a call, which is not to be typed here.
         anyhow!("the frontend asks who calls ({said}): name a file with a token by --token-file; {TOKEN}")
@@ -199,6 +206,12 @@ mod tests {
             (Status::failed_precondition("is 2,\nnot 7"), "is 2, not 7"),
             (Status::unavailable("the fusion service is gone"), "the fusion service is gone"),
             (Status::permission_denied("u may not create it"), "u may not create it"),
+            (Status::internal(""), "Internal error"),
+            (Status::resource_exhausted("\n"), "Some resource has been exhausted"),
+            (
+                Status::unimplemented(""),
+                "http://a is not the elasticity API (Operation is not implemented or not supported); to reach the elasticity API: kubectl -n streams-system port-forward service/streams-frontend 50052",
+            ),
             (
                 Status::cancelled("Timeout expired"),
                 "no answer in time (Timeout expired): are there other dry runs, do the fusion service and the frontend answer?",

@@ -10,17 +10,22 @@ use anyhow::{Context as _, anyhow, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, ObjectMeta, PartialObjectMetaExt as _, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, watch_object};
+use kube::runtime::watcher::watch_object;
 use kube::{Client, ResourceExt as _};
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::pin::pin;
 use std::time::Duration;
 use streams_api::resize::{name_of_key, new_name};
 use streams_api::{DesiredWidth, Job, Resize, ResizePhase, ResizeSpec, names};
+use streams_kubernetes::error::absent;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long a frontend may say nothing of a request before that is told.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is said of a request that is not there any more.
+const DELETED: &str = "the request was deleted: it is kept for a while after its end only";
 
 /// Words about watches that fail: some of them have times, or numbers of versions.
 const FAILURES_TOLD: usize = 20;
@@ -49,7 +54,7 @@ pub(crate) async fn resize(client: Client, namespace: &str, options: ResizeOptio
     let how = if is_new || !has_key { "created" } else { "exists" };
     output::print(&format!("streamsresize.streams.ibm.com/{name} {how}"))?;
     let Some(phase) = wait else { return Ok(Ending::Good) };
-    match timeout_at(deadline, follow(requests, jobs, &job, &name, phase)).await {
+    match timeout_at(deadline, follow(requests, jobs, &job, &name, phase, PATIENCE)).await {
         Ok(ending) => ending,
         Err(_) => {
             output::tell(&format!("the time is over; the request goes on: kubectl get streamsresize {name}"));
@@ -101,26 +106,29 @@ pub(crate) fn desired(widths: Vec<(String, u32)>, expect: Vec<(String, u32)>) ->
     Ok(regions)
 }
 
-/// Tells what becomes of a request until it has come to a phase, or ends without.
+/// Tells what becomes of a request until it has come to a phase, or ends without. Of a request of which nothing is seen
+/// the API server is asked each time that `patience` is over: it may have been deleted before the watch could show it.
 async fn follow(
-    requests: Api<Resize>,
+    api: Api<Resize>,
     jobs: Api<Job>,
     job: &str,
     name: &str,
     phase: ResizePhase,
+    patience: Duration,
 ) -> anyhow::Result<Ending> {
-    let mut requests = pin!(watch_object(requests, name).default_backoff().fuse());
+    let mut requests = pin!(watch_object(api.clone(), name).default_backoff().fuse());
     let mut jobs = pin!(watch_object(jobs, job).default_backoff().fuse());
     let mut failures = Failures::default();
-    let (mut patience, mut is_patient) = (pin!(sleep(PATIENCE)), true);
+    let (mut end_of_patience, mut is_patient) = (pin!(sleep(patience)), true);
     let (mut request, mut job_now, mut told) = (None::<Resize>, None::<Job>, String::new());
+    let mut is_shown = false;
     loop {
         tokio::select! {
             changed = requests.try_next() => match changed {
-                Ok(Some(Some(changed))) => request = Some(changed),
+                Ok(Some(Some(changed))) => (request, is_shown) = (Some(changed), true),
                 // The cache of the API server may be behind the creation.
-                Ok(Some(None)) if request.is_none() => {}
-                Ok(Some(None)) => bail!("the request was deleted: it is kept for a while after its end only"),
+                Ok(Some(None)) if !is_shown => {}
+                Ok(Some(None)) => bail!(DELETED),
                 Ok(None) => bail!("the watch of the request ended"),
                 Err(error) => failures.tell(&error),
             },
@@ -129,7 +137,17 @@ async fn follow(
                 Ok(None) => bail!("the watch of the job ended"),
                 Err(error) => failures.tell(&error),
             },
-            () = &mut patience, if is_patient => is_patient = false,
+            () = &mut end_of_patience, if is_patient || !is_shown => {
+                is_patient = false;
+                if !is_shown {
+                    match absent(api.get(name).await) {
+                        Ok(Some(found)) => request = Some(found),
+                        Ok(None) => bail!(DELETED),
+                        Err(error) => failures.tell(&error),
+                    }
+                    end_of_patience.as_mut().reset(Instant::now() + patience);
+                }
+            }
         }
         let Some(request) = &request else { continue };
         if is_patient && is_unseen(request) {
@@ -220,7 +238,7 @@ struct Failures {
 
 impl Failures {
     /// Says why a watch fails, once.
-    fn tell(&mut self, error: &watcher::Error) {
+    fn tell(&mut self, error: &(dyn Error + 'static)) {
         let why = words::of_error(error);
         if self.is_new(&why) {
             output::tell(&format!("watching again: {why}"));
@@ -237,8 +255,13 @@ mod tests {
     use super::*;
     use crate::options::{Arguments, Command};
     use clap::Parser as _;
+    use http::{Request, Response};
+    use kube::client::Body;
     use serde_json::json;
+    use std::convert::Infallible;
+    use std::future::pending;
     use streams_api::{BundleReference, JobSpec};
+    use tokio::time::timeout;
 
     /// The client tries a creation again whose answer is lost; the API server would choose another name each time.
     #[test]
@@ -261,6 +284,43 @@ mod tests {
         assert_eq!(told, [true, false, true, false]);
         let more = (0..100).filter(|number| failures.is_new(&number.to_string())).count();
         assert_eq!(more, FAILURES_TOLD - 2);
+    }
+
+    /// The watch shows nothing, as where somebody has deleted the request before it began, or as long as the API server
+    /// that it asks is behind the creation.
+    #[tokio::test]
+    async fn a_request_that_no_watch_shows_is_asked_for() {
+        let missing = r#"{"kind": "Status", "apiVersion": "v1", "reason": "NotFound", "message": "no", "code": 404}"#;
+        let spec = r#""metadata": {"name": "r"}, "spec": {"jobName": "flow", "regions": [{"name": "R", "width": 3}]}"#;
+        let ended = |phase: &str| format!(r#"{{{spec}, "status": {{"phase": "{phase}"}}}}"#);
+        // what the API server says of it -> what becomes of it
+        let table = [
+            (404_u16, missing.to_owned(), Err(DELETED)),
+            (200, ended("RolledOut"), Ok(Ending::Good)),
+            (200, ended("Refused"), Ok(Ending::Bad)),
+        ];
+        for (code, said, expected) in table {
+            let server = tower::service_fn(move |asked: Request<Body>| {
+                let said = said.clone();
+                async move {
+                    if asked.uri().query().is_some_and(|query| query.contains("watch=")) {
+                        pending::<()>().await;
+                    }
+                    let list =
+                        r#"{"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}"#;
+                    let is_named = asked.uri().path().ends_with("/r");
+                    let (code, said) = if is_named { (code, said) } else { (200, list.to_owned()) };
+                    let answer = Response::builder().status(code).body(Body::from(said.into_bytes()));
+                    Ok::<_, Infallible>(answer.expect("it has a code and a body"))
+                }
+            });
+            let client = Client::new(server, "n");
+            let (requests, jobs) = (Api::namespaced(client.clone(), "n"), Api::namespaced(client, "n"));
+            let patience = Duration::from_millis(1);
+            let followed = follow(requests, jobs, "flow", "r", ResizePhase::RolledOut, patience);
+            let ending = timeout(Duration::from_secs(30), followed).await.expect("nobody is waited for in vain");
+            assert_eq!(ending.map_err(|error| error.to_string()), expected.map_err(str::to_owned), "{code}");
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! How a job is.
 
+use super::lists::listed;
 use super::named::named;
 use super::options::StatusOptions;
 use super::progress::{is_plan_lost, tell};
 use super::words::{one_line, pes, unseen};
-use kube::api::{Api, ListParams};
+use kube::api::ListParams;
 use kube::{Client, ResourceExt as _};
 use std::io::Write as _;
 use streams_api::{Job, ParallelRegion, PePhase, ProcessingElement, Resize, condition, names};
@@ -17,6 +18,7 @@ const MOST_SHOWN: usize = 20;
 struct Seen {
     job: Job,
     regions: Vec<ParallelRegion>,
+    /// Those that do not run, at least.
     pes: Vec<ProcessingElement>,
     requests: Vec<Resize>,
 }
@@ -26,13 +28,13 @@ pub(crate) async fn show(client: Client, namespace: &str, options: &StatusOption
     let name = &options.job;
     let job: Job = named(&client, namespace, "job", name).await?;
     let of_job = ListParams::default().labels(&format!("{}={name}", names::LABEL_JOB));
+    let of_namespace = ListParams::default();
     let (regions, pes, requests) = tokio::try_join!(
-        async { Api::namespaced(client.clone(), namespace).list(&of_job).await },
-        async { Api::namespaced(client.clone(), namespace).list(&of_job).await },
-        async { Api::<Resize>::namespaced(client.clone(), namespace).list(&ListParams::default()).await },
+        listed(&client, namespace, &of_job, |_: &ParallelRegion| true),
+        listed(&client, namespace, &of_job, is_down),
+        listed(&client, namespace, &of_namespace, |request: &Resize| request.spec.job_name == *name),
     )?;
-    let requests = requests.items.into_iter().filter(|request| request.spec.job_name == *name).collect();
-    let seen = Seen { job, regions: regions.items, pes: pes.items, requests };
+    let seen = Seen { job, regions, pes, requests };
     let mut columns = TabWriter::new(std::io::stdout().lock());
     columns.write_all(text(&seen).as_bytes())?;
     columns.flush()?;
@@ -81,7 +83,7 @@ fn text(seen: &Seen) -> String {
             line(of_region(job, region));
         }
     }
-    let mut down: Vec<_> = all_pes.iter().filter(|pe| phase(pe) != Some(PePhase::Running)).collect();
+    let mut down: Vec<_> = all_pes.iter().filter(|pe| is_down(pe)).collect();
     down.sort_by_key(|pe| pe.spec.id);
     if !down.is_empty() {
         line("\nPE\tPHASE\tREASON\tMESSAGE".to_owned());
@@ -122,6 +124,11 @@ fn of_region(job: &Job, region: &ParallelRegion) -> String {
         (None, None) => "-".to_owned(),
     };
     format!("{}\t{}\t{applied}\t{state}", one_line(name), region.spec.width)
+}
+
+/// Whether the PE does not run.
+fn is_down(pe: &ProcessingElement) -> bool {
+    phase(pe) != Some(PePhase::Running)
 }
 
 /// What the PE does.

@@ -17,7 +17,9 @@ async fn people_foresee_a_resize_and_ask_for_it_with_a_key() -> Result<()> {
         ensure!(status == Some(0) && shown.starts_with("generation 1 would come: "), "{shown}{told}");
         let has = |words: &[&str]| shown.lines().any(|line| words.iter().all(|word| line.contains(word)));
         ensure!(has(&["added", "Clean[2]"]) && has(&["restarted", "Readings"]), "{shown}");
-        let refused: [(&[&str], &str); 2] = [
+        let compiler = it.system.fusion_addresses().next().map(|address| address.to_string()).unwrap_or_default();
+        let refused: [(&[&str], &str); 3] = [
+            (&["plan", "sensors", "Clean=3", "--endpoint", &compiler], "is not the elasticity API"),
             (&["plan", "sensors", "Clean=3", "--expect", "Clean=7", "--endpoint", &endpoint], "is 2, not 7"),
             (&["plan", "sensors", "Clean=3", "--endpoint", "http://127.0.0.1:1"], "port-forward"),
         ];
