@@ -89,6 +89,7 @@ impl<V: ClusterView> Elasticity<V> {
         let (namespace, name) = (found.namespace().unwrap_or_default(), found.name_any());
         let mut changes = self.view.changes(&namespace, &found.spec.job_name);
         let followed = self.followed.of(&Key::of(&*found));
+        let mut presence = self.presence_of(&found, caller, deadline);
         let mut place = None;
         let mut latest = found;
         let mut is_seen = false;
@@ -96,7 +97,7 @@ impl<V: ClusterView> Elasticity<V> {
             changes.mark_unchanged();
             let shown = followed.now(&*self.view).map(|shown| shown.request);
             let shown = shown.filter(|shown| shown.metadata.uid == latest.metadata.uid);
-            let is_gone = is_seen && shown.is_none();
+            let is_gone = presence.is_gone(shown.is_some());
             is_seen |= shown.is_some();
             // The mirror may be older than what the API server has answered.
             let shown = shown.filter(|shown| version(&shown.metadata) >= version(&latest.metadata));
@@ -149,6 +150,7 @@ impl<V: ClusterView> Elasticity<V> {
             tokio::select! {
                 biased;
                 () = self.stopping.cancelled() => return Err(errors::shutting_down_while(&name, WAITING_FOR)),
+                () = presence.gone_unseen() => {}
                 changed = timeout_at(deadline, changes.changed()) => match changed {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Err(errors::shutting_down_while(&name, WAITING_FOR)),

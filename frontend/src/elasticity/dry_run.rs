@@ -6,8 +6,8 @@
 //! waits for it or not: what it reads, unpacks and compiles on other threads cannot be taken back, and who asks again
 //! and again without waiting would have all of them busy.
 
-use super::service::{READING, region_names};
 use super::view::ClusterView;
+use super::waiting::{READING, region_names};
 use super::{Elasticity, ended, errors, outcome, requests};
 use crate::controllers::job::cool_down::CoolDown;
 use crate::controllers::job::long_work::dry_run::{Foreseen, Foresight, Unforeseen};

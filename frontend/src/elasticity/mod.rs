@@ -16,7 +16,8 @@
 //! * `followed` — requests that somebody follows, each read once for all who do.
 //! * [`view`] — the shared mirrors of jobs, regions and requests, as the API reads them.
 //! * `guarded` — which rights its methods take.
-//! * [`service`] — the gRPC service: checks requests, waits for outcomes.
+//! * [`service`] — the gRPC service: checks requests, has objects made for them.
+//! * `waiting` — waits for outcomes; `presence`: whether a request is still there.
 //! * `requests` — makes the objects; `writes`: a few at a time.
 //! * `answers` — the regions that answers show, read once for many.
 //! * `ended` — the errors for requests that ended without their widths.
@@ -38,6 +39,7 @@ mod lists;
 mod looks;
 mod lookups;
 pub mod outcome;
+mod presence;
 pub mod ready;
 pub mod region;
 mod requests;
@@ -47,6 +49,7 @@ mod state;
 pub(crate) mod tests;
 mod times;
 pub mod view;
+mod waiting;
 mod watch;
 mod writes;
 

@@ -1,11 +1,10 @@
-//! The gRPC service: checks a request, has an object made for it, waits.
+//! The gRPC service: checks a request, has an object made for it, and has what becomes of that waited for.
 //!
 //! Knows: the contract, the mirrors. Must not know: how widths come into force.
 //!
 //! Invariants: whoever waits is answered by its deadline, and when this frontend is to stop; what can be refused
 //! without looking at the cluster is refused first.
 
-use super::backlog::Place;
 use super::outcome::{self, ResizeOutcome};
 use super::requests::{self, Unmade};
 use super::view::ClusterView;
@@ -22,8 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::parallel_region::WIDTH_MAX;
 use streams_api::{Job, JobStatus, Resize};
-use streams_kubernetes::ownership::is_controlled_by;
-use streams_kubernetes::{Key, object_names, wait};
+use streams_kubernetes::{Key, object_names};
 use streams_process::telemetry;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, Policy, WaitFor};
@@ -32,14 +30,12 @@ use streams_proto::elasticity::v1::{
     ListRegionsResponse, ListResizesRequest, ListResizesResponse, Region, ResizeRequest, ResizeResponse,
     WatchRegionsRequest, WatchRegionsResponse, WatchResizeRequest, WatchResizeResponse,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 use tracing::Instrument;
 
 /// Regions in one request.
 pub(super) const MAX_REGIONS: usize = 256;
-/// What somebody waits for whose answer is known but for its regions.
-pub(super) const READING: &str = "the regions of the request to be read";
 /// Characters of the name of a region (schema).
 const REGION_NAME_MAX: usize = 1024;
 
@@ -132,9 +128,9 @@ impl<V: ClusterView> Elasticity<V> {
         };
         // They may be large, and the job change often, while the request is waited for.
         drop((job, request));
-        let caller = caller.as_ref().map(|CallerName(name)| &**name);
-        tracing::info!(request = made.name_any(), caller, "widths desired");
-        let answer = self.wait(&key, made, place, wait_for, deadline).await;
+        let by = caller.as_ref().map(|CallerName(name)| &**name);
+        tracing::info!(request = made.name_any(), caller = by, "widths desired");
+        let answer = self.wait(&key, made, caller.as_ref(), place, wait_for, deadline).await;
         drop(waiting);
         answer.map(Response::new)
     }
@@ -150,93 +146,6 @@ impl<V: ClusterView> Elasticity<V> {
             Some(shown) => errors::too_many_waiting_for(&shown.name_any(), &full),
             None => errors::too_many_waiting("requests", &full),
         })
-    }
-
-    /// Waits until what the caller waits for has become of a request of this job.
-    pub(super) async fn wait(
-        &self,
-        key: &Key,
-        made: Resize,
-        mut place: Option<Place>,
-        wait_for: WaitFor,
-        deadline: Instant,
-    ) -> Result<ResizeResponse, Status> {
-        let (namespace, name, of_request) = (&*key.namespace, &*key.name, made.name_any());
-        let (owned, mut request) = (made.metadata.clone(), made);
-        let mut changes = self.view.changes(namespace, name);
-        let followed = self.followed.of(&key.sibling(&of_request));
-        let mut seen: Option<Arc<Resize>> = None;
-        let mut is_first_look = true;
-        let mut unadmitted_since = Some(Instant::now());
-        loop {
-            changes.mark_unchanged();
-            let shown = followed.now(&*self.view).map(|shown| shown.request);
-            let shown = shown.filter(|shown| shown.metadata.uid == owned.uid);
-            // The mirror may not show it yet.
-            let is_gone = shown.is_none() && seen.is_some();
-            if let Some(shown) = shown
-                && seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, &shown))
-            {
-                (request.metadata, request.status) = (shown.metadata.clone(), shown.status.clone());
-                seen = Some(shown);
-            }
-            if request.status.as_ref().is_some_and(|status| status.number.is_some()) {
-                unadmitted_since.take().into_iter().for_each(show_wait);
-            }
-            let job = self.view.job(namespace, name).filter(|job| is_controlled_by(&owned, &**job));
-            let Some(job) = job else { return Err(errors::job_not_found(namespace, name, &of_request)) };
-            if job.metadata.deletion_timestamp.is_some() {
-                // Nobody looks at its requests any more.
-                return Err(errors::job_goes(namespace, name, &of_request));
-            }
-            let none = JobStatus::default();
-            let status = job.status.as_ref().unwrap_or(&none);
-            // What is committed goes on without the object, which is not kept for ever (rule elasticity-18).
-            let is_gone = is_gone && outcome::committed(&request, status).is_none();
-            if is_gone || outcome::is_deleted_uncommitted(&request, status) {
-                return Err(errors::request_gone(&of_request));
-            }
-            let outcome = outcome::assess(&request, wait_for, status);
-            if std::mem::take(&mut is_first_look) && !matches!(outcome, ResizeOutcome::Waiting(_)) {
-                // It waited for nothing: a request that was made before.
-                place.take().into_iter().for_each(Place::give_up);
-            }
-            match (&outcome, &outcome::assess(&request, WaitFor::Committed, status)) {
-                (_, ResizeOutcome::Done { generation, .. }) | (ResizeOutcome::Done { generation, .. }, _) => {
-                    place.take().into_iter().for_each(|place| place.serve(*generation));
-                }
-                (ResizeOutcome::Ended(_), _) => place.take().into_iter().for_each(|place| place.serve(None)),
-                // It says what it waits for, e.g. a cool-down.
-                _ if request.status.as_ref().is_some_and(|status| status.reason.is_some()) => {
-                    place.take().into_iter().for_each(Place::give_up);
-                }
-                _ => {}
-            }
-            match outcome {
-                ResizeOutcome::Waiting(what) => {
-                    drop(job);
-                    tokio::select! {
-                        biased;
-                        () = self.stopping.cancelled() => return Err(errors::shutting_down(&of_request, &what)),
-                        changed = timeout_at(deadline, changes.changed()) => match changed {
-                            Ok(Ok(())) => {}
-                            Ok(Err(_)) => return Err(errors::shutting_down(&of_request, &what)),
-                            Err(_) => return Err(errors::still_waiting(&of_request, &what)),
-                        },
-                    }
-                }
-                ResizeOutcome::Done { generation, changes } => {
-                    let names = region_names(&request);
-                    drop((job, request));
-                    let regions = timeout_at(deadline, self.regions_of(key, names)).await;
-                    let regions = regions.map_err(|_| errors::still_waiting(&of_request, READING))??;
-                    return Ok(ResizeResponse { regions, generation, changes, request: of_request, dry_run: None });
-                }
-                ResizeOutcome::Ended(_) => {
-                    return Err(ended::why(key, &request, &ended::known_regions(Some(status))));
-                }
-            }
-        }
     }
 
     /// The region of a job with this name. No others are read, but for the one that may have a request of an earlier
@@ -261,18 +170,6 @@ fn is_decided(request: &Resize, wait_for: WaitFor, job: &Job) -> bool {
     let none = JobStatus::default();
     let outcome = outcome::assess(request, wait_for, job.status.as_ref().unwrap_or(&none));
     !matches!(outcome, ResizeOutcome::Waiting(_))
-}
-
-/// The names of the regions of a request.
-pub(super) fn region_names(request: &Resize) -> Vec<String> {
-    request.spec.regions.iter().map(|desired| desired.name.clone()).collect()
-}
-
-/// Shows in the current trace how long a request waited for its admission, until now.
-fn show_wait(since: Instant) {
-    if let Some(took_ns) = wait::nanoseconds(since.elapsed()) {
-        drop(tracing::debug_span!("wait for admission", took_ns));
-    }
 }
 
 /// Checks what can be checked without looking at the cluster (rule elasticity-9).

@@ -14,6 +14,7 @@
 use super::followed::{FollowedRequest, ShownRequest};
 use super::looks::{PAUSE, RegionDigests, RegionsLook, RegionsScope};
 use super::outcome;
+use super::presence::Presence;
 use super::state::{is_end, phase, state};
 use super::view::ClusterView;
 use super::{Elasticity, errors};
@@ -87,8 +88,7 @@ struct ResizeStream<V> {
     request: Arc<Resize>,
     /// The same with them.
     whole: Whole,
-    /// The mirror has shown it.
-    is_seen: bool,
+    presence: Presence,
     /// Its job was there.
     has_had_job: bool,
     /// Without the regions of the request.
@@ -142,10 +142,11 @@ impl<V: ClusterView> Elasticity<V> {
         let place = self.watches(&namespace, Some(&job), caller)?;
         let waits = self.waits(request.name_any(), place, deadline, self.view.changes(&namespace, &job));
         let followed = self.followed.of(&Key::of(&*request));
+        let presence = self.presence_of(&request, caller, deadline);
         let (service, whole) = (self.clone(), Whole::Found(Arc::clone(&request)));
         let request = without_regions(request);
-        let (is_seen, has_had_job, told) = (false, false, None);
-        let following = ResizeStream { service, waits, followed, request, whole, is_seen, has_had_job, told };
+        let (has_had_job, told) = (false, None);
+        let following = ResizeStream { service, waits, followed, request, whole, presence, has_had_job, told };
         Ok(stream::unfold(Some(following), |following| async {
             let mut following = following?;
             match following.next().await {
@@ -212,7 +213,12 @@ impl<V: ClusterView> ResizeStream<V> {
             }
             let what = waiting_for(&message);
             drop((message, job));
-            self.waits.change(what).await?;
+            let Self { waits, presence, .. } = self;
+            tokio::select! {
+                biased;
+                () = presence.gone_unseen() => {}
+                changed = waits.change(what) => changed?,
+            }
         }
     }
 
@@ -221,9 +227,8 @@ impl<V: ClusterView> ResizeStream<V> {
         let (namespace, name) = (self.request.namespace().unwrap_or_default(), self.request.name_any());
         let shown = self.followed.now(&*self.service.view);
         let shown = shown.filter(|shown| shown.request.metadata.uid == self.request.metadata.uid);
-        let is_gone = self.is_seen && shown.is_none();
+        let is_gone = self.presence.is_gone(shown.is_some());
         if let Some(ShownRequest { kept, request }) = shown {
-            self.is_seen = true;
             (self.request, self.whole) = (request, Whole::Shown(kept));
         }
         // Finalizers may hold its object for long.

@@ -8,6 +8,7 @@ use crate::elasticity::Elasticity;
 use crate::elasticity::followed::FollowedRequest;
 use crate::mirrors::Mirrors;
 use futures::FutureExt as _;
+use futures::future::join3;
 use kube::Client;
 use kube::api::DeleteParams;
 use kube::client::Body;
@@ -35,6 +36,11 @@ fn answering(status: u16, answer: &Value) -> Client {
         async move { Ok::<_, std::io::Error>(answer) }
     });
     Client::new(api_server, "default")
+}
+
+/// That an API server, or whoever answers for it, refuses something.
+fn failure(code: u16, reason: &str) -> Value {
+    json!({"kind": "Status", "status": "Failure", "message": "no", "reason": reason, "code": code})
 }
 
 /// The mirrors of this server, a service over them, and the request that it finds there.
@@ -222,6 +228,42 @@ async fn a_request_that_is_deleted_is_gone_though_its_object_is_still_there() {
             assert_eq!([told.unwrap_err(), answer.unwrap_err()].map(|end| why(&end)), ["CANCELLED"; 2]);
             assert_eq!(why(&cancelled), "RESIZE_NOT_FOUND");
         }
+    }
+}
+
+/// It may be deleted before any mirror shows it, or between two looks at a mirror.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_never_seen_is_gone_if_the_api_server_says_so_and_not_because_a_mirror_is_behind() {
+    let cluster = server(1);
+    let mut made = cluster.get::<Resize>(&key("flow-x")).unwrap();
+    let cancel = (ANNOTATION_CANCEL_REQUESTED.to_owned(), "somebody".to_owned());
+    made.metadata.annotations = Some([cancel].into());
+    cluster.remove::<Resize>(&key("flow-x"));
+    let mut another = made.clone();
+    another.metadata.uid = Some("another".to_owned());
+    // what the API server answers -> whether the request is gone
+    let table = [
+        (404, failure(404, "NotFound"), true),
+        (200, json!(another), true),
+        (200, json!(made), false),
+        // That of a gateway, and what is no answer.
+        (404, failure(404, ""), false),
+        (403, failure(403, "Forbidden"), false),
+        (503, failure(503, "ServiceUnavailable"), false),
+    ];
+    for (code, answer, is_gone) in table {
+        let service = service_with(answering(code, &answer), LateMirrors::of(&cluster).mirrors.clone());
+        let request = Arc::new(made.clone());
+        let mut stream = pin!(service.follow_resize(Arc::clone(&request), None, deadline()).unwrap());
+        assert!(next(&mut stream).await.unwrap().is_ok());
+        let begun = Instant::now();
+        let waits = wait(&service, &request, WaitFor::Committed);
+        let withdraws = service.withdraw(Arc::clone(&request), None, deadline());
+        let (waits, withdraws, told) = join3(waits, withdraws, next(&mut stream)).await;
+        let heard = [waits.unwrap_err(), withdraws.unwrap_err(), told.unwrap().unwrap_err()].map(|end| why(&end));
+        let (expected, seconds) =
+            if is_gone { (["CANCELLED", "RESIZE_NOT_FOUND", "CANCELLED"], 2) } else { (["STILL_WAITING"; 3], 600) };
+        assert_eq!((heard.each_ref().map(String::as_str), begun.elapsed().as_secs()), (expected, seconds), "{answer}");
     }
 }
 

@@ -176,7 +176,7 @@ async fn wait<V: ClusterView>(
 ) -> Result<ResizeResponse, Status> {
     let job = key("flow");
     let place = service.backlog.enter(&job, Instant::now()).unwrap();
-    service.wait(&job, request.clone(), Some(place), wait_for, deadline()).await
+    service.wait(&job, request.clone(), None, Some(place), wait_for, deadline()).await
 }
 
 fn deadline() -> Instant {

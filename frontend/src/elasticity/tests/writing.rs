@@ -43,16 +43,21 @@ impl Storing {
             let it = Arc::clone(&it);
             async move {
                 if request.method() == http::Method::GET {
-                    // Nothing was stored.
+                    let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+                    let stored = it.asked.lock().iter().find(|asked| asked.name_any() == name).cloned();
                     let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
-                    let missing = Body::from(missing.to_string().into_bytes());
-                    return Ok(http::Response::builder().status(404).body(missing).unwrap());
+                    let (code, answer) = match stored.filter(|_| it.code == 201) {
+                        Some(stored) => (200, json!(stored)),
+                        None => (404, missing),
+                    };
+                    let answer = Body::from(answer.to_string().into_bytes());
+                    return Ok(http::Response::builder().status(code).body(answer).unwrap());
                 }
                 let body = request.into_body().collect_bytes().await.unwrap();
                 let mut made: Resize = serde_json::from_slice(&body).unwrap();
+                made.metadata.uid = Some("made".to_owned());
                 it.asked.lock().push(made.clone());
                 it.answers.acquire().await.unwrap().forget();
-                made.metadata.uid = Some("made".to_owned());
                 let refused = json!({"kind": "Status", "status": "Failure", "message": "no", "code": it.code});
                 let answer = if it.code == 201 { json!(made) } else { refused };
                 let answer = Body::from(serde_json::to_vec(&answer).unwrap());
