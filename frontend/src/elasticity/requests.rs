@@ -145,7 +145,10 @@ impl<V: ClusterView> Elasticity<V> {
         };
         let found = match self.write(Write::Store, key, caller, deadline, stored).await {
             Ok(stored) => match stored? {
-                Stored::Made(made) => return Ok(made),
+                Stored::Made(made) => {
+                    say(&made, caller);
+                    return Ok(made);
+                }
                 Stored::There(Some(found)) => Some(found),
                 // There is an object of this name, whatever comes of asking for it.
                 Stored::There(None) => {
@@ -162,7 +165,12 @@ impl<V: ClusterView> Elasticity<V> {
             Err(Unanswered::Lost) => return Err(errors::perhaps_taken(&name, "the call came to no end")),
         };
         let found = found.ok_or_else(|| errors::not_taken("the request of this name was deleted just now"))?;
-        judged(job, &wanted, found)
+        let found = judged(job, &wanted, found)?;
+        if !has_key {
+            // The first try has made it.
+            say(&found, caller);
+        }
+        Ok(found)
     }
 
     /// Why nobody, or not this caller, may ask for more of a job. When the first of its requests goes is said by these
@@ -177,6 +185,12 @@ impl<V: ClusterView> Elasticity<V> {
         let of_caller = self.view.count_resizes_by(namespace, name, &digits_of(caller));
         (of_caller >= left).then(|| errors::too_many_requests_by(&caller.0, name, of_caller))
     }
+}
+
+/// Writes into the log that somebody has asked. Once for each request: whoever asks again with a key costs nothing, and
+/// could fill the log.
+fn say(made: &Resize, caller: Option<&CallerName>) {
+    tracing::info!(request = made.name_any(), caller = caller.map(|CallerName(name)| &**name), "widths desired");
 }
 
 /// Stands for a caller, whose name may be long.

@@ -128,8 +128,6 @@ impl<V: ClusterView> Elasticity<V> {
         };
         // They may be large, and the job change often, while the request is waited for.
         drop((job, request));
-        let by = caller.as_ref().map(|CallerName(name)| &**name);
-        tracing::info!(request = made.name_any(), caller = by, "widths desired");
         let answer = self.wait(&key, made, caller.as_ref(), place, wait_for, deadline).await;
         drop(waiting);
         answer.map(Response::new)

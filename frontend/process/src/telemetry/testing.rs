@@ -33,6 +33,8 @@ pub struct Seen {
     pub attributes: BTreeMap<String, String>,
     /// How long it took.
     pub took: Duration,
+    /// What the log says within it.
+    pub lines: Vec<String>,
 }
 
 impl Seen {
@@ -74,6 +76,7 @@ impl Collected {
                 parent: parent.map(|parent| parent.name.to_string()),
                 attributes: attributes.collect(),
                 took: span.end_time.duration_since(span.start_time).unwrap_or_default(),
+                lines: span.events.iter().map(|line| line.name.to_string()).collect(),
             }
         });
         seen.collect()

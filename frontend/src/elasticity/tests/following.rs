@@ -6,6 +6,7 @@ use super::{
 use crate::controllers::tests::LateMirrors;
 use crate::elasticity::Elasticity;
 use crate::elasticity::followed::FollowedRequest;
+use crate::elasticity::requests::object;
 use crate::mirrors::Mirrors;
 use futures::FutureExt as _;
 use futures::future::join3;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use std::pin::pin;
 use std::sync::Arc;
 use streams_api::names::ANNOTATION_CANCEL_REQUESTED;
-use streams_api::{Job, Resize};
+use streams_api::{Job, Resize, ResizeStatus};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::Server;
 use streams_process::telemetry::testing;
@@ -402,4 +403,30 @@ async fn a_span_has_no_text_that_is_no_name() {
     let said: Vec<_> =
         spans.iter().map(|span| ["namespace", "job"].map(|name| span.attribute(name).unwrap_or_default())).collect();
     assert_eq!(said, [["n", "flow"], ["n", ""], ["", "flow"]]);
+}
+
+/// Whoever asks again with a key costs next to nothing, and could fill the log.
+#[tokio::test(start_paused = true)]
+async fn the_log_says_of_a_request_that_it_was_stored_and_nothing_when_somebody_asks_again() {
+    let wait_for = WaitFor::Accepted.into();
+    let asked = ResizeRequest { idempotency_key: "k".to_owned(), wait_for, ..wanted("R0", 5) };
+    // whether it is there already, how often somebody asks -> how often it is said
+    for (is_there, calls, expected) in [(false, 1, 1), (true, 10, 0)] {
+        let server = server(1);
+        let mut made = object(&server.get::<Job>(&key("flow")).unwrap(), &asked);
+        (made.metadata.namespace, made.metadata.uid) = (Some("n".to_owned()), Some("made".to_owned()));
+        made.status = Some(ResizeStatus { number: Some(7), ..ResizeStatus::default() });
+        let mirrors = LateMirrors::of(&server).mirrors.clone();
+        if is_there {
+            mirrors.resizes.insert(made.clone());
+        }
+        let service = service_with(answering(201, &json!(made)), mirrors);
+        let collected = testing::collect(&[]);
+        for _ in 0..calls {
+            assert!(service.resize(Request::new(asked.clone())).await.is_ok());
+        }
+        let spans = collected.spans();
+        let lines = spans.iter().flat_map(|span| &span.lines).filter(|line| *line == "widths desired");
+        assert_eq!(lines.count(), expected, "{is_there}");
+    }
 }
