@@ -25,8 +25,8 @@ use std::time::Duration;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::{Error, Key};
 
-/// Most rounds of one reconcile. A reconcile that needs more has two actions that undo each other.
-const ROUNDS_MAX: usize = 16;
+/// Most rounds of one reconcile. One that needs more has very much to do, or two actions that undo each other.
+pub(crate) const ROUNDS_MAX: usize = 16;
 /// How soon to look again after [`ROUNDS_MAX`] rounds.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -72,6 +72,11 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
         observed: Self::Observation,
         decision: Self::Decision,
     ) -> impl Future<Output = Result<Next, Error>> + Send;
+
+    /// A reconcile has come to [`ROUNDS_MAX`] rounds. Whether nothing comes of them: people are told of a defect then.
+    fn is_in_vain(&self, _: &Key) -> bool {
+        true
+    }
 }
 
 /// Observes, decides and acts for one object until nothing is left to do now.
@@ -93,6 +98,10 @@ pub(crate) async fn reconcile<R: Reconciler>(reconciler: &R, key: &Key) -> Resul
             Err(error) => return Err(error),
         }
     }
-    tracing::warn!(%key, "no end after {ROUNDS_MAX} rounds");
+    if reconciler.is_in_vain(key) {
+        tracing::warn!(%key, "no end after {ROUNDS_MAX} rounds");
+    } else {
+        tracing::debug!(%key, "no end after {ROUNDS_MAX} rounds yet");
+    }
     Ok(Outcome::Again(SOON))
 }

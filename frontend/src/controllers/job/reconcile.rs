@@ -74,11 +74,21 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         let cluster = self.cluster.clone();
         let acted = act(self, &snapshot, &observed, &decision, &report).instrument(span);
         let (result, worked) = stopwatch::measure(move || cluster.passed(), acted).await;
+        let goes_on = matches!(result, Ok(Next::Observe));
+        let come_to = (observed.status.generation, observed.requests.last_number);
+        self.memory.find(&snapshot.key, snapshot.uid(), |entry| {
+            if goes_on { entry.rounds.go_on(come_to) } else { entry.rounds.end() }
+        });
         // What has failed for good is not worked on, although its status is written.
         let submitting = observed.status.generation.is_none() && !refusals::is_final(&observed.status);
         if submitting && !observed.suspended && result.is_ok() {
             self.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.worked(worked));
         }
         result
+    }
+
+    fn is_in_vain(&self, key: &Key) -> bool {
+        let uid = self.mirrors.jobs.get(key).and_then(|job| job.metadata.uid.clone()).unwrap_or_default();
+        self.memory.find(key, &uid, |entry| entry.rounds.are_in_vain()).unwrap_or_default()
     }
 }

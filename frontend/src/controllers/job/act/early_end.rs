@@ -102,6 +102,7 @@ impl<C: Cluster> Actor<'_, C> {
         let is_nothing_due = !due.iter().any(|action| self.early_end.makes_way(action));
         self.remember(|entry| {
             if self.early_end.has_left() {
+                entry.rounds.end();
                 entry.ended_early_since.get_or_insert(self.observed.now);
             } else if is_nothing_due || has_done.load(Ordering::Relaxed) {
                 entry.ended_early_since = None;

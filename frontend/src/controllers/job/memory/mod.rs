@@ -14,6 +14,7 @@
 //! | [`failures`] | failures in a row |
 //! | [`in_vain`] | actions that came to nothing or were refused, and make way for others |
 //! | [`plans`] | the plans of all jobs: unpacked, packed, or dropped |
+//! | [`rounds`] | rounds without an end, of which nothing comes |
 //!
 //! Knows: what is kept, and for how long. Must not know: how it is computed.
 
@@ -24,11 +25,13 @@ mod jobs;
 pub(crate) mod plans;
 mod restored;
 mod results;
+mod rounds;
 mod writes;
 
 use self::failures::Failures;
 use self::in_vain::InVain;
 use self::plans::PlansOfJob;
+use self::rounds::Rounds;
 use super::held_up::HeldUp;
 use super::objects::user_ports::KnownEndpoints;
 use super::observed::compared::Compared;
@@ -109,6 +112,8 @@ pub(crate) struct Entry {
     pub(crate) deletions_put_off_since: Option<Timestamp>,
     /// Since when turns end early for whoever is in a hurry (rule call-27).
     pub(crate) ended_early_since: Option<Timestamp>,
+    /// Rounds that follow each other without an end.
+    pub(crate) rounds: Rounds,
     /// What came to nothing in the last turns, or was refused.
     pub(crate) in_vain: InVain,
     /// The namespace is being deleted: nothing is created for a while.
@@ -189,6 +194,7 @@ impl Entry {
             put_off_since: None,
             deletions_put_off_since: None,
             ended_early_since: None,
+            rounds: Rounds::default(),
             in_vain: InVain::default(),
             pause: None,
             going: None,

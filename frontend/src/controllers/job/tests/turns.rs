@@ -364,6 +364,24 @@ fn whoever_asks_all_the_time_does_not_keep_turns_from_ending() {
     simulation.check_at_rest();
 }
 
+/// It is no defect that somebody asks all the time.
+#[test]
+fn turns_that_end_early_again_and_again_are_not_in_vain() {
+    let (mut simulation, _) = with_superfluous_pes();
+    simulation.leader.connection.crowd(true);
+    simulation.leader.catch_up();
+    hurry_at(&simulation, |call| call.verb == Verb::Delete);
+    for round in 0..100 {
+        let next = wait_for(simulation.leader.round());
+        assert!(matches!(next, Ok(Next::Observe)), "{round}: it looks again at once: {next:?}");
+    }
+    assert!(!simulation.leader.is_in_vain());
+    simulation.leader.connection.alone();
+    simulation.leader.connection.crowd(false);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
 #[test]
 fn deletions_do_not_wait_for_an_admission_that_admits_nobody() {
     let (mut simulation, pes) = with_superfluous_pes();

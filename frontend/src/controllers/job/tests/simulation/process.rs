@@ -100,6 +100,11 @@ impl FrontendProcess {
         reconciler.act(&key(), &mut (), observed, decision).await
     }
 
+    /// People are told that nothing comes of the rounds of a reconcile.
+    pub(in super::super) fn is_in_vain(&self) -> bool {
+        self.reconciler.is_in_vain(&key())
+    }
+
     /// Does the long work of this kind.
     pub(in super::super) async fn work(&self, kind: TaskKind) {
         work(&self.reconciler, &WorkItem { job: key(), kind }).await;
