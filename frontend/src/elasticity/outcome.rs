@@ -2,16 +2,20 @@
 //!
 //! The job says first what happens: the generation that commits a request lists its number. The status of the request
 //! follows, and stays when later generations are committed. So both are read, and whichever is further counts.
+//!
+//! A thousand may wait for requests of one job, and each change of it may have all of them look: no text is made before
+//! somebody is told.
 
-use streams_api::{JobStatus, Resize, ResizeChanges, ResizePhase, Rollout, condition};
+use std::fmt;
+use streams_api::{DesiredWidth, JobStatus, Resize, ResizeChanges, ResizePhase, Rollout, condition};
 use streams_proto::elasticity::v1::Changes;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 /// How far a request has come.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ResizeOutcome {
-    /// What the caller waits for has not happened yet; what it waits for, for people.
-    Waiting(String),
+pub enum ResizeOutcome<'a> {
+    /// What the caller waits for has not happened yet.
+    Waiting(Waiting<'a>),
     /// It has happened.
     Done {
         /// Generation of the job that has the widths.
@@ -23,10 +27,73 @@ pub enum ResizeOutcome {
     Ended(ResizePhase),
 }
 
+/// What a request waits for, and, if that is known, why it does not come; for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waiting<'a> {
+    what: What<'a>,
+    why: Option<Why<'a>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum What<'a> {
+    /// To be looked at.
+    Look,
+    /// To be admitted.
+    Admission,
+    /// What has to be there before it is admitted.
+    Plan,
+    /// These widths to be compiled and committed.
+    Compilation(&'a [DesiredWidth]),
+    /// This generation to be committed.
+    Commit(u64),
+    /// This generation to be seen.
+    Sight(u64),
+    /// So many PEs of the generation to follow.
+    RollOut { pending: u32, generation: u64 },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Why<'a> {
+    /// Nothing comes of any request.
+    LostPlan,
+    /// The request or the job says it.
+    Said(&'a str),
+}
+
+impl fmt::Display for Waiting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.what {
+            What::Look => f.write_str("the request to be looked at")?,
+            What::Admission => f.write_str("the request to be admitted")?,
+            What::Plan => write!(f, "the plan of the job, which is lost: {}", condition::PLAN_LOST_WAY_OUT)?,
+            What::Compilation(widths) => {
+                match widths {
+                    [] => f.write_str("nothing")?,
+                    [first] => write!(f, "width {} of {}", first.width, first.name)?,
+                    [first, others @ ..] => {
+                        write!(f, "width {} of {} and {} more", first.width, first.name, others.len())?;
+                    }
+                }
+                f.write_str(" to be compiled and committed")?;
+            }
+            What::Commit(generation) => write!(f, "generation {generation} to be committed")?,
+            What::Sight(generation) => write!(f, "generation {generation} to be seen")?,
+            What::RollOut { pending, generation } => write!(f, "{pending} PEs of generation {generation} to follow")?,
+        }
+        match &self.why {
+            None => Ok(()),
+            Some(Why::LostPlan) => write!(f, ": the plan of the job is lost; {}", condition::PLAN_LOST_WAY_OUT),
+            Some(Why::Said(why)) => write!(f, ": {why}"),
+        }
+    }
+}
+
 /// Computes how far a request has come for somebody who waits for this.
-pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOutcome {
+pub fn assess<'a>(request: &'a Resize, wait_for: WaitFor, job: &'a JobStatus) -> ResizeOutcome<'a> {
+    #[cfg(test)]
+    tests::ASSESSED.with(|assessed| assessed.set(assessed.get() + 1));
     let Some(status) = &request.status else {
-        return ResizeOutcome::Waiting(admission("the request to be looked at", job));
+        return admission(What::Look, job);
     };
     let phase = request.phase();
     // What is committed is in force, whoever has written otherwise before the request could say so.
@@ -36,7 +103,7 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
         return ResizeOutcome::Ended(phase);
     }
     if status.number.is_none() {
-        return ResizeOutcome::Waiting(admission("the request to be admitted", job));
+        return admission(What::Admission, job);
     }
     if wait_for == WaitFor::Accepted {
         return ResizeOutcome::Done { generation: None, changes: None };
@@ -49,54 +116,61 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
             }
             Some(planned) => {
                 // It may say what holds that up.
-                let why = lost_plan(job).or_else(|| status.message.clone());
-                waiting(&format!("generation {planned} to be committed"), why)
+                let why = lost_plan(job).or_else(|| status.message.as_deref().map(Why::Said));
+                waiting(What::Commit(planned), why)
             }
             None => {
                 // If it waits for something itself, it says so.
-                let own = || status.reason.as_ref().map(|_| status.message.clone().unwrap_or_default());
+                let own = || status.reason.as_ref().map(|_| Why::Said(status.message.as_deref().unwrap_or_default()));
                 let why = lost_plan(job).or_else(own).or_else(|| no_compiler(job));
-                waiting(&format!("{} to be compiled and committed", widths(request)), why)
+                waiting(What::Compilation(&request.spec.regions), why)
             }
         };
     };
     if in_force < generation {
         // What is seen of the job is behind what is seen of the request.
-        return ResizeOutcome::Waiting(format!("generation {generation} to be seen"));
+        return waiting(What::Sight(generation), None);
     }
     if wait_for == WaitFor::RolledOut && !is_rolled_out(request, job) {
         let pending = rollout(job).map_or(0, |rollout| rollout.pending);
-        return waiting(&format!("{pending} PEs of generation {in_force} to follow"), lost_plan(job));
+        return waiting(What::RollOut { pending, generation: in_force }, lost_plan(job));
     }
     ResizeOutcome::Done { generation: Some(generation), changes: changes.map(of_pes) }
 }
 
-/// A request waits for this, and it is known why that does not come.
-fn waiting(what: &str, why: Option<String>) -> ResizeOutcome {
-    ResizeOutcome::Waiting(why.map_or_else(|| what.to_owned(), |why| format!("{what}: {why}")))
+/// What of the status of a job the outcomes of its requests follow from. As long as it stays as it is, they do.
+pub(super) fn decisive(job: &JobStatus) -> JobStatus {
+    JobStatus {
+        generation: job.generation,
+        proposal: job.proposal.clone(),
+        rollout: job.rollout.clone(),
+        committed_resizes: job.committed_resizes.clone(),
+        conditions: job.conditions.clone(),
+        ..JobStatus::default()
+    }
+}
+
+fn waiting<'a>(what: What<'a>, why: Option<Why<'a>>) -> ResizeOutcome<'a> {
+    ResizeOutcome::Waiting(Waiting { what, why })
 }
 
 /// Why nothing comes of any request of a job whose plan is lost, whatever it has waited for before, and whatever its
 /// status has said of that since (rule job-28).
-fn lost_plan(job: &JobStatus) -> Option<String> {
-    let lost = condition::plan_lost(&job.conditions);
-    lost.map(|_| format!("the plan of the job is lost; {}", condition::PLAN_LOST_WAY_OUT))
+fn lost_plan(job: &JobStatus) -> Option<Why<'_>> {
+    condition::plan_lost(&job.conditions).map(|_| Why::LostPlan)
 }
 
 /// What a job says while it cannot reach who compiles (rule job-20).
-fn no_compiler(job: &JobStatus) -> Option<String> {
+fn no_compiler(job: &JobStatus) -> Option<Why<'_>> {
     let progressing = condition::get(&job.conditions, condition::PROGRESSING);
     let unreachable = progressing.filter(|progressing| progressing.reason == condition::FUSION_UNAVAILABLE);
-    unreachable.map(|progressing| progressing.message.clone())
+    unreachable.map(|progressing| Why::Said(&progressing.message))
 }
 
 /// What a request waits for that has no number: this, or the plan of its job.
-fn admission(what: &str, job: &JobStatus) -> String {
-    if condition::plan_lost(&job.conditions).is_some() {
-        format!("the plan of the job, which is lost: {}", condition::PLAN_LOST_WAY_OUT)
-    } else {
-        what.to_owned()
-    }
+fn admission<'a>(what: What<'a>, job: &JobStatus) -> ResizeOutcome<'a> {
+    let is_lost = condition::plan_lost(&job.conditions).is_some();
+    waiting(if is_lost { What::Plan } else { what }, None)
 }
 
 /// The generation that has committed a request, and what it did to PEs, as far as either says so.
@@ -139,16 +213,6 @@ pub(super) fn rollout(job: &JobStatus) -> Option<&Rollout> {
     job.rollout.as_ref().filter(|rollout| Some(rollout.generation) == job.generation)
 }
 
-/// The beginning of what a request wants, for people.
-fn widths(request: &Resize) -> String {
-    let Some(first) = request.spec.regions.first() else { return "nothing".to_owned() };
-    let more = match request.spec.regions.len() {
-        1 => String::new(),
-        all => format!(" and {} more", all - 1),
-    };
-    format!("width {} of {}{more}", first.width, first.name)
-}
-
 /// In the form of the API.
 pub(super) fn of_pes(changes: ResizeChanges) -> Changes {
     let ResizeChanges { kept, restarted, added, removed } = changes;
@@ -156,11 +220,17 @@ pub(super) fn of_pes(changes: ResizeChanges) -> Changes {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
-    use streams_api::{CommittedResizes, DesiredWidth, ResizeSpec, ResizeStatus};
+    use std::cell::Cell;
+    use streams_api::{CommittedResizes, ResizeSpec, ResizeStatus};
+
+    thread_local! {
+        /// How often this thread has computed how far a request has come.
+        pub(in super::super) static ASSESSED: Cell<usize> = const { Cell::new(0) };
+    }
 
     const CHANGES: ResizeChanges = ResizeChanges { kept: 7, restarted: 1, added: 8, removed: 0 };
 
@@ -175,6 +245,18 @@ mod tests {
             rollout: Some(Rollout { generation, kept: 1, pending: 4, finished_at, ..Rollout::default() }),
             committed_resizes: committed.into_iter().collect(),
             ..JobStatus::default()
+        }
+    }
+
+    /// What there is to tell: what is waited for in words. It follows from what is decisive of the job.
+    fn told(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> Result<ResizeOutcome<'static>, String> {
+        let decisive = decisive(job);
+        let outcome = assess(request, wait_for, &decisive);
+        assert_eq!(outcome, assess(request, wait_for, job));
+        match outcome {
+            ResizeOutcome::Waiting(what) => Err(what.to_string()),
+            ResizeOutcome::Done { generation, changes } => Ok(ResizeOutcome::Done { generation, changes }),
+            ResizeOutcome::Ended(phase) => Ok(ResizeOutcome::Ended(phase)),
         }
     }
 
@@ -196,11 +278,11 @@ mod tests {
     fn an_answer_follows_from_the_request_and_its_job() {
         use ResizePhase::{Cancelled, Pending, Planned, Refused, Superseded, Written};
         use WaitFor::{Accepted, Committed, RolledOut};
-        let done = |generation, changes: bool| ResizeOutcome::Done {
-            generation: Some(generation),
-            changes: changes.then(|| of_pes(CHANGES)),
+        let done = |generation, changes: bool| {
+            Ok(ResizeOutcome::Done { generation: Some(generation), changes: changes.then(|| of_pes(CHANGES)) })
         };
-        let waiting = |what: &str| ResizeOutcome::Waiting(what.to_owned());
+        let ended = |phase| Ok(ResizeOutcome::Ended(phase));
+        let waiting = |what: &str| Err(what.to_owned());
         let mut in_force = request(ResizePhase::RolledOut, Some(4));
         in_force.status.as_mut().unwrap().changes = None;
         let mut new = request(Pending, None);
@@ -230,7 +312,7 @@ mod tests {
                 request(Pending, None),
                 Accepted,
                 job(4, true, None),
-                ResizeOutcome::Done { generation: None, changes: None },
+                Ok(ResizeOutcome::Done { generation: None, changes: None }),
             ),
             (
                 request(Pending, None),
@@ -242,7 +324,7 @@ mod tests {
                 request(Planned, Some(5)),
                 WaitFor::Planned,
                 job(4, true, None),
-                ResizeOutcome::Done { generation: Some(5), changes: None },
+                Ok(ResizeOutcome::Done { generation: Some(5), changes: None }),
             ),
             (request(Planned, Some(5)), Committed, job(4, true, None), waiting("generation 5 to be committed")),
             // The job says it first.
@@ -256,13 +338,13 @@ mod tests {
             // The mirror of jobs is behind that of requests.
             (request(Written, Some(5)), Committed, job(4, true, None), waiting("generation 5 to be seen")),
             (in_force, RolledOut, job(4, true, None), done(4, false)),
-            (request(Refused, None), Accepted, job(4, true, None), ResizeOutcome::Ended(Refused)),
+            (request(Refused, None), Accepted, job(4, true, None), ended(Refused)),
             (request(Refused, None), Committed, job(5, false, Some(5)), done(5, true)),
-            (request(Superseded, None), Committed, job(4, true, None), ResizeOutcome::Ended(Superseded)),
-            (request(Cancelled, None), Committed, job(4, true, None), ResizeOutcome::Ended(Cancelled)),
+            (request(Superseded, None), Committed, job(4, true, None), ended(Superseded)),
+            (request(Cancelled, None), Committed, job(4, true, None), ended(Cancelled)),
         ];
         for (request, wait_for, job, expected) in table {
-            assert_eq!(assess(&request, wait_for, &job), expected, "{wait_for:?} {:?} {job:?}", request.status);
+            assert_eq!(told(&request, wait_for, &job), expected, "{wait_for:?} {:?} {job:?}", request.status);
         }
     }
 
@@ -298,14 +380,14 @@ mod tests {
             (pending(), RolledOut, job(5, false, Some(5)), "4 PEs of generation 5 to follow", ""),
         ];
         for (request, wait_for, job, what, otherwise) in table {
-            let said = ResizeOutcome::Waiting(format!("{what}{otherwise}"));
-            assert_eq!(assess(&request, wait_for, &job), said);
-            let said = ResizeOutcome::Waiting(format!("{what}: the plan of the job is lost; {way_out}"));
-            assert_eq!(assess(&request, wait_for, &lost(job)), said);
+            let said = Err(format!("{what}{otherwise}"));
+            assert_eq!(told(&request, wait_for, &job), said);
+            let said = Err(format!("{what}: the plan of the job is lost; {way_out}"));
+            assert_eq!(told(&request, wait_for, &lost(job)), said);
         }
         for request in [new, unadmitted] {
-            let said = ResizeOutcome::Waiting(format!("the plan of the job, which is lost: {way_out}"));
-            assert_eq!(assess(&request, Accepted, &lost(job(4, true, None))), said, "{:?}", request.status);
+            let said = Err(format!("the plan of the job, which is lost: {way_out}"));
+            assert_eq!(told(&request, Accepted, &lost(job(4, true, None))), said, "{:?}", request.status);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Waits until what a caller waits for has become of its request (rules elasticity-11 and elasticity-12).
+//! Waits until what a caller waits for has become of its request (rules elasticity-11, elasticity-12 and
+//! elasticity-28).
 //!
 //! Knows: the mirrors, requests, their jobs. Must not know: how widths come into force, who makes requests.
 //!
@@ -6,7 +7,9 @@
 //! meanwhile.
 
 use super::backlog::Place;
+use super::followed::ShownJob;
 use super::outcome::{self, ResizeOutcome};
+use super::presence::Presence;
 use super::view::ClusterView;
 use super::{Elasticity, ended, errors};
 use crate::grpc::places::CallerName;
@@ -17,11 +20,20 @@ use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::{Key, wait};
 use streams_proto::elasticity::v1::ResizeResponse;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 /// What somebody waits for whose answer is known but for its regions.
 pub(super) const READING: &str = "the regions of the request to be read";
+
+/// Why nobody waits any longer.
+enum Over {
+    /// The time is over.
+    Late,
+    /// This frontend is to stop.
+    Stopping,
+}
 
 impl<V: ClusterView> Elasticity<V> {
     /// Waits until what the caller waits for has become of a request of this job.
@@ -37,16 +49,26 @@ impl<V: ClusterView> Elasticity<V> {
         let (namespace, name, of_request) = (&*key.namespace, &*key.name, made.name_any());
         let (owned, mut request) = (made.metadata.clone(), made);
         let mut changes = self.view.changes(namespace, name);
-        let followed = self.followed.of(&key.sibling(&of_request));
+        let (followed, of_job) = (self.followed.of(&key.sibling(&of_request)), self.followed.job(key));
         let mut presence = self.presence_of(&request, caller, deadline);
         let mut seen: Option<Arc<Resize>> = None;
-        let mut is_first_look = true;
+        let (mut looked_at, mut is_first_look, mut over) = (None, true, None);
         let mut unadmitted_since = Some(Instant::now());
         loop {
             changes.mark_unchanged();
             let shown = followed.now(&*self.view).map(|shown| shown.request);
             let shown = shown.filter(|shown| shown.metadata.uid == owned.uid);
             let is_gone = presence.is_gone(shown.is_some());
+            let job = of_job.now(&*self.view);
+            // Each change of the job, its regions and its requests wakes all who wait for one of these.
+            let sight = Some((is_gone, job.as_ref().map(|ShownJob { state, .. }| *state)));
+            let is_seen = |shown: &Arc<Resize>| seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, shown));
+            if over.is_none() && looked_at == sight && shown.as_ref().is_none_or(is_seen) {
+                drop((job, shown));
+                over = self.change(&mut changes, &mut presence, deadline).await;
+                continue;
+            }
+            looked_at = sight;
             if let Some(shown) = shown
                 && seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, &shown))
             {
@@ -56,7 +78,7 @@ impl<V: ClusterView> Elasticity<V> {
             if request.status.as_ref().is_some_and(|status| status.number.is_some()) {
                 unadmitted_since.take().into_iter().for_each(show_wait);
             }
-            let job = self.view.job(namespace, name).filter(|job| is_controlled_by(&owned, &**job));
+            let job = job.map(|ShownJob { job, .. }| job).filter(|job| is_controlled_by(&owned, &**job));
             let Some(job) = job else { return Err(errors::job_not_found(namespace, name, &of_request)) };
             if job.metadata.deletion_timestamp.is_some() {
                 // Nobody looks at its requests any more.
@@ -86,19 +108,12 @@ impl<V: ClusterView> Elasticity<V> {
                 _ => {}
             }
             match outcome {
-                ResizeOutcome::Waiting(what) => {
-                    drop(job);
-                    tokio::select! {
-                        biased;
-                        () = self.stopping.cancelled() => return Err(errors::shutting_down(&of_request, &what)),
-                        () = presence.gone_unseen() => {}
-                        changed = timeout_at(deadline, changes.changed()) => match changed {
-                            Ok(Ok(())) => {}
-                            Ok(Err(_)) => return Err(errors::shutting_down(&of_request, &what)),
-                            Err(_) => return Err(errors::still_waiting(&of_request, &what)),
-                        },
-                    }
-                }
+                // It was looked at once more, so that what is told is so now.
+                ResizeOutcome::Waiting(what) => match over {
+                    Some(Over::Late) => return Err(errors::still_waiting(&of_request, &what.to_string())),
+                    Some(Over::Stopping) => return Err(errors::shutting_down(&of_request, &what.to_string())),
+                    None => {}
+                },
                 ResizeOutcome::Done { generation, changes } => {
                     let names = region_names(&request);
                     drop((job, request, presence));
@@ -110,6 +125,27 @@ impl<V: ClusterView> Elasticity<V> {
                     return Err(ended::why(key, &request, &ended::known_regions(Some(status))));
                 }
             }
+            drop(job);
+            over = self.change(&mut changes, &mut presence, deadline).await;
+        }
+    }
+
+    /// Waits until something may have changed, or it is over.
+    async fn change(
+        &self,
+        changes: &mut watch::Receiver<u64>,
+        presence: &mut Presence,
+        deadline: Instant,
+    ) -> Option<Over> {
+        tokio::select! {
+            biased;
+            () = self.stopping.cancelled() => Some(Over::Stopping),
+            () = presence.gone_unseen() => None,
+            changed = timeout_at(deadline, changes.changed()) => match changed {
+                Ok(Ok(())) => None,
+                Ok(Err(_)) => Some(Over::Stopping),
+                Err(_) => Some(Over::Late),
+            },
         }
     }
 }

@@ -6,6 +6,7 @@ use super::{
 use crate::controllers::tests::LateMirrors;
 use crate::elasticity::Elasticity;
 use crate::elasticity::followed::FollowedRequest;
+use crate::elasticity::outcome::tests::ASSESSED;
 use crate::elasticity::requests::object;
 use crate::mirrors::Mirrors;
 use futures::FutureExt as _;
@@ -13,11 +14,12 @@ use futures::future::join3;
 use kube::Client;
 use kube::api::DeleteParams;
 use kube::client::Body;
+use kube::core::ObjectMeta;
 use serde_json::{Value, json};
 use std::pin::pin;
 use std::sync::Arc;
 use streams_api::names::ANNOTATION_CANCEL_REQUESTED;
-use streams_api::{Job, Resize, ResizeStatus};
+use streams_api::{Job, ParallelRegion, Resize, ResizeStatus};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::Server;
 use streams_process::telemetry::testing;
@@ -429,4 +431,56 @@ async fn the_log_says_of_a_request_that_it_was_stored_and_nothing_when_somebody_
         let lines = spans.iter().flat_map(|span| &span.lines).filter(|line| *line == "widths desired");
         assert_eq!(lines.count(), expected, "{is_there}");
     }
+}
+
+/// A thousand may wait for requests of one job, and anybody may change its labels.
+#[tokio::test(start_paused = true)]
+async fn who_waits_looks_again_if_what_has_changed_may_decide_something_and_not_otherwise() {
+    let label = |metadata: &mut ObjectMeta| {
+        metadata.labels.get_or_insert_default().insert("some".to_owned(), "label".to_owned());
+    };
+    let cluster = server(1);
+    let label_job = || {
+        cluster.edit::<Job>(&key("flow"), |job| label(&mut job.metadata));
+    };
+    let count = || {
+        cluster.edit::<Job>(&key("flow"), |job| job.status.get_or_insert_default().statistics = None);
+    };
+    let label_region = || {
+        cluster.edit::<ParallelRegion>(&key("flow-0"), |region| label(&mut region.metadata));
+    };
+    let label_request = || {
+        cluster.edit::<Resize>(&key("flow-x"), |request| label(&mut request.metadata));
+    };
+    let ask_again = || {
+        let mut another = cluster.get::<Resize>(&key("flow-x")).unwrap();
+        let meta = &mut another.metadata;
+        (meta.name, meta.uid, meta.resource_version) = (Some("flow-y".to_owned()), None, None);
+        cluster.create(&another);
+    };
+    // what changes -> whether it is looked at
+    let table: [(&str, &dyn Fn(), bool); 9] = [
+        ("a label of the job", &label_job, false),
+        ("its counters", &count, false),
+        ("a region", &label_region, false),
+        ("another request", &ask_again, false),
+        ("the request", &label_request, true),
+        ("a proposal", &|| propose(&cluster), true),
+        ("a commit", &|| committed(&cluster, 7, false), true),
+        ("the roll-out", &|| committed(&cluster, 5, false), true),
+        ("nothing", &|| {}, false),
+    ];
+    let (mut mirrors, service, request) = shown(&cluster);
+    let mut waits = pin!(wait(&service, &request, WaitFor::RolledOut));
+    assert!((&mut waits).now_or_never().is_none());
+    for (what, change, expected) in table {
+        let before = ASSESSED.get();
+        change();
+        mirrors.deliver_all();
+        assert!((&mut waits).now_or_never().is_none());
+        assert_eq!(ASSESSED.get() > before, expected, "{what}");
+    }
+    committed(&cluster, 0, true);
+    mirrors.deliver_all();
+    assert_eq!(waits.await.unwrap().generation, Some(5));
 }
