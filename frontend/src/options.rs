@@ -303,7 +303,13 @@ pub(crate) struct Lease {
 impl RunOptions {
     /// Namespaces that are watched.
     pub(crate) fn scope(&self) -> Scope {
-        let names: Vec<String> = self.namespaces.iter().flat_map(|Namespaces(names)| names).cloned().collect();
+        let mut names: Vec<String> = Vec::new();
+        for name in self.namespaces.iter().flat_map(|Namespaces(names)| names) {
+            // One that is named twice is one: whether all may be read is told by how many there are.
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
         if names.is_empty() { Scope::All } else { Scope::Namespaces(names) }
     }
 
@@ -458,6 +464,8 @@ mod tests {
             assert_eq!(options.scope(), Scope::Namespaces(vec!["a".to_owned()]));
         }
         assert_eq!(run(&[]).scope(), Scope::All);
+        let twice = run(&["--namespace", "b,a", "--namespace", "a", "--namespace", "b"]);
+        assert_eq!(twice.scope(), Scope::Namespaces(vec!["b".to_owned(), "a".to_owned()]));
         let crds = Arguments::try_parse_from(["streams-frontend", "crds"]).unwrap().into_command();
         assert!(matches!(crds, Command::Crds { directory: None }));
     }
