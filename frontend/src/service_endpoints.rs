@@ -95,7 +95,7 @@ pub(crate) async fn watch<T: PartialEq + Debug>(
             });
         }
     };
-    let scope = Scope::Namespaces(vec![service.namespace.clone().unwrap_or_else(|| or_here.to_owned())]);
+    let scope = Scope::Alone(service.namespace.clone().unwrap_or_else(|| or_here.to_owned()));
     let selector = format!("{SERVICE_NAME}={}", service.name);
     let filling = slices.run(client, scope, Some(&selector), trimmed::custom_resource, Timings::default(), stop);
     tokio::select! {

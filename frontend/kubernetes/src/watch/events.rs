@@ -24,13 +24,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// After so long without a failure, the next pause is short again.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// The events of a watch whose calls are those of `pulse`. If it is one of a namespace, that the right to it is missing
-/// is something heard (rule call-33).
+/// The events of a watch whose calls are those of `pulse`. If it `has_refusals`, that the right to it is missing is
+/// something heard (rule call-33).
 pub(super) fn events<K: Mirrored>(
     api: Api<Delivered<K>>,
     config: watcher::Config,
     pulse: Pulse,
-    is_of_namespace: bool,
+    has_refusals: bool,
 ) -> impl Stream<Item = watcher::Result<Event<Delivered<K>>>> + Send {
     let begin = move || watcher(api.clone(), config.clone()).boxed();
     let first = (Some(begin()), begin, Course::new(), pulse);
@@ -46,7 +46,7 @@ pub(super) fn events<K: Mirrored>(
         let mut goes_on = true;
         if let Err(error) = &event {
             let was_lost = pulse.take_lost();
-            if is_of_namespace && is_refused(error) {
+            if has_refusals && is_refused(error) {
                 pulse.beat();
             }
             goes_on = !(was_lost || has_lost(error));

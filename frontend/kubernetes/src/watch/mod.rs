@@ -71,8 +71,10 @@ use tokio_util::sync::CancellationToken;
 pub enum Scope {
     /// All of the cluster.
     All,
-    /// These.
+    /// These. One that may not be read is refused (rule call-33).
     Namespaces(Vec<String>),
+    /// This one. That it may not be read is a failure like others: no jobs are looked after by what is there.
+    Alone(String),
 }
 
 impl Scope {
@@ -81,6 +83,7 @@ impl Scope {
         match self {
             Self::All => vec![None],
             Self::Namespaces(names) => names.iter().map(|name| Some(name.as_str())).collect(),
+            Self::Alone(name) => vec![Some(name.as_str())],
         }
     }
 
@@ -89,7 +92,13 @@ impl Scope {
         match self {
             Self::All => true,
             Self::Namespaces(names) => names.iter().any(|name| name == namespace),
+            Self::Alone(name) => name == namespace,
         }
+    }
+
+    /// Whether a namespace that may not be read is refused.
+    fn has_refusals(&self) -> bool {
+        matches!(self, Self::Namespaces(_))
     }
 }
 
@@ -345,7 +354,7 @@ impl<K: Mirrored> Watch<K> {
         let timeout = Some(timings.renewed_after_seconds);
         let label_selector = selector.map(str::to_owned);
         let config = watcher::Config { label_selector, timeout, page_size: Some(PAGE), ..watcher::Config::default() };
-        let parts = scope.parts();
+        let (parts, has_refusals) = (scope.parts(), scope.has_refusals());
         let pulses: Vec<Pulse> = parts.iter().map(|_| Pulse::new()).collect();
         self.shared.pulses.write().clone_from(&pulses);
         let filled = latest::Sender::new(0usize);
@@ -355,8 +364,8 @@ impl<K: Mirrored> Watch<K> {
                 Some(namespace) => Api::namespaced(client, namespace),
                 None => Api::all(client),
             };
-            let events = events(api, config.clone(), pulse.clone(), part.is_some());
-            let following = self.follow(*part, events, trim, &filled, parts.len());
+            let events = events(api, config.clone(), pulse.clone(), has_refusals);
+            let following = self.follow(*part, has_refusals, events, trim, &filled, parts.len());
             let permitting = self.permit_when_watched(*part, pulse.begun(), &filled, parts.len());
             async move {
                 tokio::select! {
@@ -371,11 +380,12 @@ impl<K: Mirrored> Watch<K> {
         }
     }
 
-    /// Puts the events of one watch into the mirror. `filled` counts the watches of this kind that have been filled
-    /// once.
+    /// Puts the events of one watch into the mirror. `has_refusals`: that the right to it is missing is no failure.
+    /// `filled` counts the watches of this kind that have been filled once.
     async fn follow(
         &self,
         namespace: Option<&str>,
+        has_refusals: bool,
         events: impl Stream<Item = watcher::Result<Event<Delivered<K>>>> + Send,
         trim: Trim<K>,
         filled: &latest::Sender<usize>,
@@ -386,7 +396,7 @@ impl<K: Mirrored> Watch<K> {
         let mut known = Known::default();
         let mut listed = Vec::new();
         while let Some(event) = events.next().await {
-            let refused = namespace.filter(|_| event.as_ref().is_err_and(is_refused));
+            let refused = namespace.filter(|_| has_refusals && event.as_ref().is_err_and(is_refused));
             let news = if refused.is_some() { None } else { known.hear(&event) };
             if news == Some(News::WorksAgain) {
                 tracing::info!(kind = %self.shared.label.kind, "watch works again");

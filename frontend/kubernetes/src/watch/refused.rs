@@ -1,8 +1,9 @@
 //! The part of a mirror that the API server does not let this process read (rule call-33).
 //!
-//! Only watches of single namespaces have such parts: of others they say nothing. What the mirror has of one stays. A
-//! part is whole again once a watch has begun after its last list: with the right to list alone, nothing would be heard
-//! of what changes. A watch that is refused goes on from its version, for who may list might make a list of each try.
+//! Only watches of the namespaces that are looked after have such parts ([`Scope::Namespaces`](super::Scope)). What the
+//! mirror has of one stays. A part is whole again once a watch has begun after its last list: with the right to list
+//! alone, nothing would be heard of what changes. A watch that is refused goes on from its version, for who may list
+//! might make a list of each try.
 //!
 //! Knows: lists, watches, that one is refused. Must not know: what others do as long as one is.
 
@@ -326,8 +327,12 @@ mod tests {
         let of_a_gateway = OfB { refusal: OF_A_GATEWAY, ..OfB::with(false, false, "y") };
         let forbidden = OfB::with(false, false, "y");
         // the scope, what it meets -> namespaces that may not be read
-        let table =
-            [(Scope::All, forbidden, ""), (scope(&["b"]), forbidden, "b"), (scope(&["a", "b"]), of_a_gateway, "")];
+        let table = [
+            (Scope::All, forbidden, ""),
+            (Scope::Alone("b".to_owned()), forbidden, ""),
+            (scope(&["b"]), forbidden, "b"),
+            (scope(&["a", "b"]), of_a_gateway, ""),
+        ];
         for (scope, of_b, refused) in table {
             let of_b = Arc::new(Mutex::new(of_b));
             let client = server(&of_b);
