@@ -13,8 +13,8 @@ use streams_kubernetes::error::absent;
 /// The object of this name; `what` is its kind in words for people.
 ///
 /// # Errors
-/// There is none, or the API server does not say. kube's `get_opt` takes every 404 for an object that is not there, also
-/// that of a gateway, or of an API server that does not serve the kind.
+/// There is none, or the API server does not say. kube's `get_opt` takes every 404 for an object that is not there,
+/// also that of a gateway, or of an API server that does not serve the kind.
 pub(crate) async fn named<K>(client: &Client, namespace: &str, what: &str, name: &str) -> anyhow::Result<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
@@ -37,7 +37,7 @@ mod tests {
         let missing = r#"{"kind": "Status", "apiVersion": "v1", "reason": "NotFound", "message": "no", "code": 404}"#;
         let table = [
             (missing, "there is no job j in namespace n"),
-            ("404 page not found\n", "404 page not found "),
+            ("404 page not found\n", "404 page not found"),
             (r#"{"message": "no route", "code": 404}"#, "no route"),
         ];
         for (body, expected) in table {

@@ -55,8 +55,8 @@ mod tests {
                 drop(first);
             };
             let work = async {
-                gate.call("a", sleep(seconds(2))).await;
-                gate.call("a", sleep(seconds(2))).await;
+                gate.call("a", async { sleep(seconds(2)).await }).await;
+                gate.call("a", async { sleep(seconds(2)).await }).await;
             };
             let work = async {
                 let done = unless_it_waits(work, sleep(seconds(5))).await;

@@ -282,8 +282,8 @@ mod tests {
         };
         beside(&watch, &client, &scope, looks).await;
         assert_eq!(*departed.lock(), [("b/y".to_owned(), Departure::Vanished)]);
-        // It was told twice, and is over.
-        assert_eq!(metrics.watch_errors.get_or_create(&watch.shared.label).get(), 2);
+        // It was told twice, and is over; the version from which the watch goes on then was too old.
+        assert_eq!(metrics.watch_errors.get_or_create(&watch.shared.label).get(), 3);
         let text = metrics.text().unwrap();
         assert!(text.contains("\ntest_refused_kinds{namespace=\"b\"} 0\n"), "{text}");
     }

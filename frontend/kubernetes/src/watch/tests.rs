@@ -50,7 +50,7 @@ async fn play(groups: Vec<Vec<Event<Service>>>) -> Vec<(Vec<String>, Vec<String>
     watch.wake(&queue, |service| [Key::of(service)]);
     let mut results = Vec::new();
     for group in groups {
-        watch.follow(None, told(group), trimmed::service, &filled, 1).await;
+        watch.follow(None, false, told(group), trimmed::service, &filled, 1).await;
         let names = watch.keys().iter().map(ToString::to_string).collect();
         let mut woken = Vec::new();
         while queue.depth() > 0 {
@@ -254,7 +254,7 @@ async fn what_is_gone_was_deleted_or_has_vanished() {
     let deleted = [Event::Delete(service("n", "a", "7"))];
     let events = first.into_iter().chain(deleted).chain(second);
     let filled = latest::Sender::new(0);
-    watch.follow(None, told(events), trimmed::service, &filled, 1).await;
+    watch.follow(None, false, told(events), trimmed::service, &filled, 1).await;
     // The deleted one as it was at the end.
     let expected = [("n/a", "7", Departure::Deleted), ("n/b", "1", Departure::Vanished)];
     let expected = expected.map(|(key, version, how)| (key.to_owned(), Some(version.to_owned()), how));
@@ -280,7 +280,7 @@ async fn an_object_that_was_made_again_under_its_name_meanwhile_is_told_as_gone(
     let first = listed(with_uid("1", "5"));
     let later = listed(with_uid("2", "9")).into_iter().chain([Event::Apply(with_uid("3", "10"))]);
     let filled = latest::Sender::new(0);
-    watch.follow(None, told(first.into_iter().chain(later)), trimmed::service, &filled, 1).await;
+    watch.follow(None, false, told(first.into_iter().chain(later)), trimmed::service, &filled, 1).await;
     let (vanished, told) = (Some(Departure::Vanished), None);
     let expected = [("1", told), ("1", vanished), ("1", told), ("2", told), ("2", vanished), ("2", told), ("3", told)];
     assert_eq!(*told_of.lock(), expected.map(|(uid, departure)| (uid.to_owned(), departure)));
@@ -292,7 +292,7 @@ async fn a_kind_is_synced_when_every_namespace_is() {
     let filled = latest::Sender::new(0);
     for (namespace, synced) in [("m", false), ("n", true)] {
         let events = vec![Event::Init, Event::InitApply(service(namespace, "a", "1")), Event::InitDone];
-        watch.follow(Some(namespace), told(events), trimmed::service, &filled, 2).await;
+        watch.follow(Some(namespace), false, told(events), trimmed::service, &filled, 2).await;
         assert_eq!(watch.is_synced(), synced, "{namespace}");
     }
     assert_eq!(watch.keys().len(), 2);
@@ -381,18 +381,18 @@ async fn an_object_that_cannot_be_read_is_not_waited_for() {
     let told_later = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let events = stream::iter([Ok(Event::Apply(unreadable("a", None, "7")))]);
-        watch.follow(None, events, trimmed::service, &filled, 1).await;
+        watch.follow(None, false, events, trimmed::service, &filled, 1).await;
     };
     // What nobody can read and was deleted while the connection was lost is forgotten.
     let gone = [Event::Apply(unreadable("gone", None, "3")), Event::Init, Event::InitDone];
-    watch.follow(None, stream::iter(gone.map(Ok)), trimmed::service, &filled, 1).await;
+    watch.follow(None, false, stream::iter(gone.map(Ok)), trimmed::service, &filled, 1).await;
     assert_eq!(watch.shared.unreadable.lock().version(&Key::new("n", "gone")), None);
     watch.insert(service("n", "a", "5"));
     let both = future::join(caught_up, told_later);
     tokio::time::timeout(Duration::from_millis(500), both).await.unwrap().0.unwrap();
     assert_eq!(watch.get(&Key::new("n", "a")), Some(Arc::new(service("n", "a", "5"))), "its last readable state");
     // Somebody has corrected it.
-    watch.follow(None, told([Event::Apply(service("n", "a", "8"))]), trimmed::service, &filled, 1).await;
+    watch.follow(None, false, told([Event::Apply(service("n", "a", "8"))]), trimmed::service, &filled, 1).await;
     assert_eq!(watch.shared.unreadable.lock().version(&Key::new("n", "a")), None);
 }
 
@@ -407,7 +407,7 @@ async fn what_cannot_be_read_is_to_be_written_again() {
     let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES).written_again_by("hash");
     let filled = latest::Sender::new(0);
     let events = ["a", "b", "c"].map(|name| Event::Apply(applied(name, "u")));
-    watch.follow(None, told(events), trimmed::service, &filled, 1).await;
+    watch.follow(None, false, told(events), trimmed::service, &filled, 1).await;
     let told_of = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let log = Arc::clone(&told_of);
     watch.subscribe(move |service: &Service| log.lock().push(Key::of(service).name.to_string()));
@@ -424,7 +424,7 @@ async fn what_cannot_be_read_is_to_be_written_again() {
         Event::InitApply(unreadable("a", Some("u"), "3")),
         Event::InitDone,
     ];
-    watch.follow(None, stream::iter(events.map(Ok)), trimmed::service, &filled, 1).await;
+    watch.follow(None, false, stream::iter(events.map(Ok)), trimmed::service, &filled, 1).await;
     assert_eq!(*told_of.lock(), ["a", "b", "c"]);
     let shown: Vec<_> = watch.list().map(|shown| (Key::of(&*shown).name.to_string(), shown)).collect();
     let [(name, shown)] = shown.as_slice() else { panic!("{shown:?}") };

@@ -285,8 +285,9 @@ fn put_off(observed: &Observation, wait: Duration) -> Decision {
 fn all_steps<'a>(observed: &Observation, settings: &'a Settings, before: &State, is_reset: bool) -> Steps<'a> {
     let now = stored::time(observed.now);
     let mut steps = Steps { settings, now, state: before.clone(), ignored: Vec::new(), wait: None, is_late: false };
-    // What is lost with a PE, or a connection, that was missing is in no checkpoint which PEs have reported since.
-    if let Some(cause) = observed.was_missing {
+    // What is lost with a PE, or a connection, that was missing is in no checkpoint which PEs have reported since. What
+    // is missing now says so itself, and why.
+    if let Some(cause) = observed.was_missing.filter(|_| matches!(observed.health, Health::Healthy(_))) {
         steps.take(&Event::Health(Health::Unhealthy(cause)), None);
     }
     // Nothing is lost of it that a reset would make up for.

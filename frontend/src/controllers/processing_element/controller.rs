@@ -310,8 +310,8 @@ mod tests {
         assert_eq!(taken(&queue), ["b-0", "a-0", "c-0", "d-0"]);
     }
 
-    #[test]
-    fn pes_that_have_let_others_go_first_are_looked_at_when_the_pods_of_these_run_or_their_own_job_is_resized() {
+    #[tokio::test]
+    async fn pes_that_have_let_others_go_first_are_looked_at_when_the_pods_of_these_run_or_their_own_job_is_resized() {
         let server = Server::new();
         for (name, generation) in [("a", Some(0)), ("b", None)] {
             let mut job = Job::new(name, JobSpec::of(BundleReference::default()));

@@ -1,7 +1,7 @@
 //! What PEs report to their regions, and what operators ask of them.
 //!
-//! A report is taken from PEs of the very job that the region is of (rules pe-api-1 and consistent-region-13): PEs of an
-//! earlier one of its name may be there for a while, or for ever.
+//! A report is taken from PEs of the very job that the region is of (rules pe-api-1 and consistent-region-13): PEs of
+//! an earlier one of its name may be there for a while, or for ever.
 //!
 //! Knows: bodies, that a report counts from its first bytes, how long a PE waits for an answer. Must not know: what a
 //! region tells its PEs.

@@ -1,8 +1,8 @@
 //! The operator on a real control plane: what it promises, a file per question.
 //!
 //! Each test has a namespace of its own, with replicas of the fusion service and of the frontend that look at nothing
-//! else; [`rights`] has two, as it is about what one of them takes from the other. Where a test needs the operator to be
-//! in the middle of something, it does not race with it: a [`quota`] on the namespace lets it come so far and no
+//! else; [`rights`] has two, as it is about what one of them takes from the other. Where a test needs the operator to
+//! be in the middle of something, it does not race with it: a [`quota`] on the namespace lets it come so far and no
 //! farther, or a policy does that refuses some objects ([`refused_texts`]).
 
 mod bundle_server;

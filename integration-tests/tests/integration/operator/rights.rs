@@ -1,5 +1,5 @@
-//! A frontend that was given its rights namespace by namespace goes on in one when those in another are taken away, also
-//! if it begins then; and in the other one when they are back (rule call-33).
+//! A frontend that was given its rights namespace by namespace goes on in one when those in another are taken away,
+//! also if it begins then; and in the other one when they are back (rule call-33).
 
 use super::fixture::{JOB, Moment, WITHIN, as_if_undisturbed, reason, until_taken};
 use crate::support::{control_plane, frontend_rights, programs, supervisor};

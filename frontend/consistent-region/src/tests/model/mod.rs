@@ -158,17 +158,22 @@ impl Region {
         }
     }
 
-    /// Whether the region can have learned nothing else of its PEs than how they are connected.
-    fn is_of_these_launches(world: &World) -> bool {
-        let launches = world.region.launches();
-        let is_driven = |pe: &Pe| launches.is_some_and(|launches| launches.of(pe.member.pe) == Some(pe.member.launch));
-        world.pes.iter().all(|pe| pe.is_running && is_driven(pe))
+    /// How PEs are, if the region knows how they are connected in the launches that it drives, and has not learned yet
+    /// that any of them has crashed. Nothing, if it drives none.
+    fn known_connections(world: &World) -> Option<Health> {
+        let launches = world.region.launches()?;
+        let facts = |pe: u64| {
+            let launch = launches.of(pe)?;
+            let (is_connected, interruptions) = world.pes.iter().find(|it| it.member.pe == pe)?.connections(launch);
+            let pod = Some(PodFacts { launch, is_running: true, is_taken_away: false });
+            Some(PeFacts { launch, connected: is_connected.then_some(launch), interruptions, pod })
+        };
+        Some(health(&world.pes.iter().map(|pe| pe.member.pe).collect(), facts))
     }
 
     fn call(&self, world: &mut World, call: Call) {
-        if Self::is_of_these_launches(world) {
-            let event = Event::Health(Self::health(world));
-            self.tell(world, &event);
+        if let Some(health) = Self::known_connections(world) {
+            self.tell(world, &Event::Health(health));
         }
         let event = match call {
             Call::Report(member, progress) => Event::Report(member, progress),

@@ -45,6 +45,8 @@ pub(super) struct Pe {
     pub(super) is_connected: bool,
     /// How often it has lost that connection in this launch.
     pub(super) interruptions: u32,
+    /// The same of its earlier launches.
+    earlier_interruptions: Vec<u32>,
     /// It was launched again, and has not gone back to a checkpoint.
     pub(super) must_reset: bool,
     pub(super) is_paused: bool,
@@ -87,6 +89,7 @@ impl Pe {
             is_running: true,
             is_connected: true,
             interruptions: 0,
+            earlier_interruptions: Vec::new(),
             must_reset: false,
             is_paused: false,
             is_waiting: false,
@@ -107,7 +110,16 @@ impl Pe {
     pub(super) fn launch_again(&mut self) {
         let member = Member { launch: self.member.launch + 1, ..self.member };
         let checkpoints = std::mem::take(&mut self.checkpoints);
-        *self = Self { member, checkpoints, must_reset: true, is_paused: true, ..Self::new(member.pe) };
+        let mut earlier_interruptions = std::mem::take(&mut self.earlier_interruptions);
+        earlier_interruptions.push(self.interruptions);
+        let new = Self::new(member.pe);
+        *self = Self { member, checkpoints, earlier_interruptions, must_reset: true, is_paused: true, ..new };
+    }
+
+    /// What is told last of the connection in this launch: whether it is there, and how often it was lost.
+    pub(super) fn connections(&self, launch: u32) -> (bool, u32) {
+        let earlier = usize::try_from(launch).ok().and_then(|launch| self.earlier_interruptions.get(launch - 1));
+        earlier.map_or((self.is_connected, self.interruptions), |interruptions| (true, *interruptions))
     }
 
     pub(super) fn crash(&mut self) {

@@ -1,5 +1,5 @@
-//! What is known of the objects of a job since they were compared with what was applied to them ([`drift`](super::drift)).
-//! It is kept of each object of each job, so it is small.
+//! What is known of the objects of a job since they were compared with what was applied to them
+//! ([`drift`](super::drift)). It is kept of each object of each job, so it is small.
 //!
 //! Knows: numbers that stand for objects and versions, and hashes. Must not know: what was compared.
 
