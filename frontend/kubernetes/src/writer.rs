@@ -79,11 +79,13 @@ pub enum StatusWrite<K> {
     Found(K),
     /// Somebody else has written the object.
     Outrun {
-        /// As it is now; `None` if it is gone or cannot be read.
+        /// As it is now; `None` if it cannot be read.
         found: Option<K>,
         /// The conflict.
         error: Error,
     },
+    /// There is none of its name any more. This is the conflict.
+    Gone(Error),
 }
 
 impl<K> StatusWrite<K> {
@@ -94,7 +96,7 @@ impl<K> StatusWrite<K> {
     pub fn written(self) -> Result<K, Error> {
         match self {
             Self::Done(object) | Self::Found(object) => Ok(object),
-            Self::Outrun { error, .. } => Err(error),
+            Self::Outrun { error, .. } | Self::Gone(error) => Err(error),
         }
     }
 }
@@ -402,16 +404,14 @@ impl<C: Cluster> Writer<'_, C> {
             Err(error) if error.is_conflict() => error,
             Err(error) => return Err(error),
         };
-        let found = match self.cluster.get::<K>(&Key::of(object)).await {
-            Ok(found) => found,
+        match self.cluster.get::<K>(&Key::of(object)).await {
+            Ok(Some(found)) if is_as_sent(object, &found) => Ok(StatusWrite::Found(found)),
+            Ok(Some(found)) => Ok(StatusWrite::Outrun { found: Some(found), error }),
+            Ok(None) => Ok(StatusWrite::Gone(error)),
             // Whatever it is, it is not what was sent.
-            Err(kube::Error::SerdeError(_)) => None,
-            Err(error) => return Err(error.into()),
-        };
-        Ok(match found {
-            Some(found) if is_as_sent(object, &found) => StatusWrite::Found(found),
-            found => StatusWrite::Outrun { found, error },
-        })
+            Err(kube::Error::SerdeError(_)) => Ok(StatusWrite::Outrun { found: None, error }),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The field of the status that the API server has dropped, if it has changed nothing at all.

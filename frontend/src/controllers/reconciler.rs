@@ -51,7 +51,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     /// Observes one object and what belongs to it. `None` if there is nothing to reconcile.
     ///
     /// # Errors
-    /// An object could not be read.
+    /// An object could not be read. [`Error::Conflict`]: it is known to be another one than the mirror shows.
     fn observe(
         &self,
         key: &Key,
@@ -81,15 +81,21 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
 
 /// Observes, decides and acts for one object until nothing is left to do now.
 ///
-/// After a conflict (rule call-4) the object is looked at again: the mirror may have shown the other write before, or
-/// may be one that has stopped, and then nothing else would wake the controller.
+/// After a conflict (rule call-4), also one that is known before anything is decided, the object is looked at again: the
+/// mirror may have shown the other write before, or may be one that has stopped, and then nothing else would wake the
+/// controller.
 ///
 /// # Errors
 /// A call failed, in [`Reconciler::observe`] or [`Reconciler::act`].
 pub(crate) async fn reconcile<R: Reconciler>(reconciler: &R, key: &Key) -> Result<Outcome, Error> {
     let mut answers = R::Answers::default();
     for _ in 0..ROUNDS_MAX {
-        let Some(observed) = reconciler.observe(key, &mut answers).await? else { return Ok(Outcome::Done) };
+        let observed = match reconciler.observe(key, &mut answers).await {
+            Ok(Some(observed)) => observed,
+            Ok(None) => return Ok(Outcome::Done),
+            Err(error) if error.is_conflict() => return Ok(Outcome::Conflict),
+            Err(error) => return Err(error),
+        };
         let decision = R::decide(&observed);
         match reconciler.act(key, &mut answers, observed, decision).await {
             Ok(Next::Observe) => {}

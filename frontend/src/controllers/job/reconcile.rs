@@ -32,6 +32,10 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
             return Ok(None);
         };
         let job = self.memory.latest(key, job);
+        if job.metadata.deletion_timestamp.is_some() {
+            // So the API server has said; the mirror, which will say so, too, is behind.
+            return Ok(None);
+        }
         let (uid, begun) = (job.metadata.uid.clone().unwrap_or_default(), Instant::now());
         self.hurries.begin(key, &uid);
         let observed = observe(self, key, job).await;

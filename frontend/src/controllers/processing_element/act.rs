@@ -46,7 +46,7 @@ enum Written {
     Yes,
     /// Another client has written the PE since it was read. It was read again.
     Outrun,
-    /// The PE does not exist any more.
+    /// The PE does not exist any more, or cannot be read.
     Gone,
 }
 
@@ -241,7 +241,7 @@ impl<C: Cluster> PeReconciler<C> {
                 answers.read(pe);
                 Ok(Written::Outrun)
             }
-            StatusWrite::Outrun { found: None, .. } => Ok(Written::Gone),
+            StatusWrite::Outrun { found: None, .. } | StatusWrite::Gone(_) => Ok(Written::Gone),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::controllers::job::requests::wishes::WidthSet;
 use crate::controllers::reconciler::Next;
 use crate::controllers::traces;
 use std::time::Duration;
-use streams_api::{JobStatus, condition};
+use streams_api::{Job, JobStatus, condition};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::queue::Outcome;
@@ -146,13 +146,27 @@ impl<C: Cluster> Actor<'_, C> {
         let mut job = (*self.snapshot.job).clone();
         let happened = events::of_change(&self.snapshot.key.name, self.observed, &status);
         job.status = Some(status);
-        let written = self.writer().replace_status_or_find(&job).await.and_then(StatusWrite::written);
+        let written = self.writer().replace_status_or_find(&job).await;
         if written.as_ref().is_err_and(Error::is_unanswered) {
             let (follows, passed) = (version(&job.metadata), self.reconciler.cluster.passed());
             self.remember(|entry| entry.lost_answer(follows, passed));
         }
-        let written = written?;
-        self.reconciler.memory.wrote(&self.snapshot.key, written);
+        match written? {
+            StatusWrite::Done(written) | StatusWrite::Found(written) => {
+                self.reconciler.memory.wrote(&self.snapshot.key, written);
+            }
+            StatusWrite::Outrun { found: None, error } => return Err(error),
+            StatusWrite::Outrun { found: Some(found), error } => {
+                if found.metadata.uid != self.snapshot.job.metadata.uid {
+                    self.told(None);
+                }
+                return Err(error);
+            }
+            StatusWrite::Gone(error) => {
+                self.told(None);
+                return Err(error);
+            }
+        }
         if let Some(status) = &job.status {
             self.show_roll_out(status);
         }
@@ -160,6 +174,12 @@ impl<C: Cluster> Actor<'_, C> {
             self.reconciler.cluster.announce(&*self.snapshot.job, &notice);
         }
         Ok(())
+    }
+
+    /// The API server has said this of the job.
+    fn told(&self, told: Option<Job>) {
+        let (snapshot, passed) = (self.snapshot, self.reconciler.cluster.passed());
+        self.reconciler.memory.told(&snapshot.key, snapshot.uid(), told, passed);
     }
 
     /// Shows the roll-out in the trace of the request for its generation, if this status is the first to say that it is

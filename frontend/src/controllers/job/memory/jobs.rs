@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use moka::sync::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::Job;
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::{Mirrored, Watch, version};
@@ -109,7 +110,21 @@ impl Memory {
         self.with(key, &uid, |entry| {
             entry.saw(version(&job.metadata));
             entry.latest = Some(Arc::new(job));
+            entry.gone = None;
         });
+    }
+
+    /// The API server was asked for the job with this uid, and has said this. Returns whether the job is there: it is
+    /// not if it is gone, if another one has its name, or if it is being deleted (rule call-28).
+    pub(crate) fn told(&self, key: &Key, uid: &str, told: Option<Job>, passed: Duration) -> bool {
+        let is_it = |job: &Job| job.metadata.uid.as_deref().unwrap_or_default() == uid;
+        let Some(job) = told.filter(|job| is_it(job) && job.metadata.deletion_timestamp.is_none()) else {
+            // Of one that has left the mirror meanwhile nothing is kept.
+            self.find(key, uid, |entry| entry.heard_of_end(passed));
+            return false;
+        };
+        self.wrote(key, job);
+        true
     }
 
     /// Lets the plans of jobs go that rest; the caches do so by themselves only while they are used.
@@ -139,6 +154,8 @@ impl Memory {
 mod tests {
     use super::*;
     use crate::controllers::job::tasks::TaskKind;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
     use streams_api::{BundleReference, JobSpec};
     use streams_kubernetes::metrics::Metrics;
     use tokio_util::sync::CancellationToken;
@@ -196,6 +213,32 @@ mod tests {
         // The API server was put back, and says so.
         memory.wrote(&key, job("a", "7"));
         assert_eq!(behind([0, 6, 7, 12]), [false, true, false, false]);
+    }
+
+    #[test]
+    fn a_job_that_the_api_server_does_not_have_is_gone_until_it_has_it() {
+        let (key, at) = (Key::new("n", "flow"), Duration::from_secs(7));
+        let mut going = job("a", "11");
+        going.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        // what the API server says of the job with uid "a" -> it is there
+        let table = [(None, false), (Some(job("b", "11")), false), (Some(going), false), (Some(job("a", "11")), true)];
+        for (told, is_there) in table {
+            let memory = memory();
+            memory.wrote(&key, job("a", "10"));
+            let gone_for = |memory: &Memory| memory.find(&key, "a", |entry| entry.gone_for(at + at)).unwrap();
+            assert_eq!(gone_for(&memory), None);
+            let name = format!("{told:?}");
+            assert_eq!(memory.told(&key, "a", told, at), is_there, "{name}");
+            assert_eq!(gone_for(&memory), (!is_there).then_some(at), "{name}");
+            let latest = memory.latest(&key, Arc::new(job("a", "9"))).metadata.resource_version.clone();
+            assert_eq!(latest.as_deref(), Some(if is_there { "11" } else { "10" }), "{name}");
+            // It was not gone.
+            assert!(memory.told(&key, "a", Some(job("a", "12")), at));
+            assert_eq!(gone_for(&memory), None, "{name}");
+        }
+        let memory = memory();
+        assert!(!memory.told(&key, "a", None, at));
+        assert_eq!(memory.len(), 0, "nothing is kept of a job that has left the mirror");
     }
 
     #[test]

@@ -152,6 +152,8 @@ pub(crate) struct Entry {
     /// A write of the job whose outcome nobody knows: the version that it follows, and how much time had passed when
     /// nobody waited for it any more.
     unanswered: Option<(u64, Duration)>,
+    /// How much time had passed when the API server said last that it does not have the job any more, if it has.
+    gone: Option<Duration>,
     /// When a proposal was recorded last.
     pub(crate) proposed_at: Option<Timestamp>,
     /// `metadata.generation` and the digest of the plan of a job that was rolled out when this process looked at it
@@ -212,6 +214,7 @@ impl Entry {
             given_up_for: None,
             compiled_for: BTreeMap::new(),
             unanswered: None,
+            gone: None,
             proposed_at: None,
             inherited: None,
         }

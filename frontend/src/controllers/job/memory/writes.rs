@@ -38,6 +38,17 @@ impl Entry {
         0 < version && version < self.seen
     }
 
+    /// The API server has said that it does not have the job any more.
+    pub(super) fn heard_of_end(&mut self, passed: Duration) {
+        self.gone = Some(passed);
+    }
+
+    /// How long ago the API server has said that it does not have the job any more; `None` if it has not, or has had it
+    /// since.
+    pub(crate) fn gone_for(&self, passed: Duration) -> Option<Duration> {
+        self.gone.map(|said| passed.saturating_sub(said))
+    }
+
     /// The API server has said how the job is.
     pub(crate) fn was_answered(&mut self) {
         self.unanswered = None;

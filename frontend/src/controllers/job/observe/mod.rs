@@ -44,6 +44,7 @@ use super::tasks::{TaskKind, WorkItem};
 use super::widths::Widths;
 use crate::controllers::times::{Clocks, after};
 use k8s_openapi::jiff::Timestamp;
+use kube::Resource as _;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, JobStatus};
@@ -57,10 +58,14 @@ const UNNUMBERED: Duration = Duration::from_secs(1);
 /// The same in a crowd (rule call-25), and while its bundle waits for those of others: that takes few calls.
 const UNNUMBERED_IN_A_CROWD: Duration = Duration::from_secs(60);
 
+/// How long the API server, which has said that a job is gone, is not asked for it again (rule call-28).
+const GONE: Duration = Duration::from_secs(10);
+
 /// Observes everything that belongs to a job. Reads stored plans that are not in memory.
 ///
 /// # Errors
-/// A plan could not be read, for another reason than that chunks are missing.
+/// A plan could not be read, for another reason than that chunks are missing. [`Error::Conflict`]: the API server does
+/// not have the job any more.
 pub(super) async fn observe<C: Cluster>(
     reconciler: &JobReconciler<C>,
     key: &Key,
@@ -152,23 +157,32 @@ fn in_the_way_of<C>(
 
 /// The job as it is seen; or as the API server has it, once a write that was not answered cannot have its effect any
 /// more and is not seen, or if what is seen is older than what was looked at or written before (rule call-28).
+///
+/// # Errors
+/// [`Error::Conflict`]: the API server does not have it any more, and the mirror does not know that yet. Objects that
+/// the garbage collector deletes would be made again and again.
 async fn answered<C: Cluster>(reconciler: &JobReconciler<C>, key: &Key, job: Arc<Job>) -> Result<Arc<Job>, Error> {
     let uid = job.metadata.uid.clone().unwrap_or_default();
     let seen = version(&job.metadata);
     let clocks = Clocks::of(&reconciler.cluster);
-    let known = |entry: &mut Entry| (entry.unanswered_until(seen, clocks), entry.is_behind(seen));
-    let (until, is_behind) = reconciler.memory.find(key, &uid, known).unwrap_or_default();
+    let gone = || Error::Conflict { kind: Job::kind(&()).into_owned(), name: key.name.to_string() };
+    let known = |entry: &mut Entry| {
+        (entry.unanswered_until(seen, clocks), entry.is_behind(seen), entry.gone_for(clocks.passed))
+    };
+    let (until, is_behind, gone_for) = reconciler.memory.find(key, &uid, known).unwrap_or_default();
+    if gone_for.is_some_and(|since| since < GONE) {
+        return Err(gone());
+    }
     let is_over = until.is_some_and(|until| clocks.now >= until);
-    if !is_over && !is_behind {
+    if !is_over && !is_behind && gone_for.is_none() {
         return Ok(job);
     }
     let asked = Priority::Awaited.of(reconciler.cluster.get::<Job>(key)).await?;
     if is_over {
         reconciler.memory.find(key, &uid, Entry::was_answered);
     }
-    // One that is gone, or made again, is shown soon.
-    if let Some(asked) = asked.filter(|asked| asked.metadata.uid == job.metadata.uid) {
-        reconciler.memory.wrote(key, asked);
+    if !reconciler.memory.told(key, &uid, asked, reconciler.cluster.passed()) {
+        return Err(gone());
     }
     Ok(reconciler.memory.latest(key, job))
 }
