@@ -1,12 +1,13 @@
 //! Failures whose answer is no status: a gateway has answered for the API server, or the API server without having
 //! looked at an object, e.g. because it does not serve the kind. kube takes any JSON for a status, of code 0 if it has
-//! none, and the whole of any other text for its message (rule call-4).
+//! none, the whole of any other text for its message, and what leads elsewhere (3xx) for a success (rule call-4).
 //!
 //! Knows: the form of a status. Must not know: what a call is for.
 
 use crate::error::{NOT_A_STATUS, wordless};
+use axum::body::Body as AnyBody;
 use bytes::Bytes;
-use http::StatusCode;
+use http::{Response, StatusCode};
 use kube::core::Status;
 use serde::Deserialize;
 
@@ -30,8 +31,18 @@ struct Told {
     message: String,
 }
 
+/// Whether the call has come to nothing, as far as is known: also if whoever answers leads elsewhere, where nobody goes.
 pub(super) fn is_failure(code: StatusCode) -> bool {
-    code.is_client_error() || code.is_server_error()
+    !code.is_success()
+}
+
+/// The answer as the client library reads it: it takes 4xx and 5xx alone for failures. The code stays in the status.
+pub(super) fn as_read(mut answer: Response<AnyBody>) -> Response<AnyBody> {
+    let code = answer.status();
+    if is_failure(code) && !code.is_client_error() && !code.is_server_error() {
+        *answer.status_mut() = StatusCode::BAD_GATEWAY;
+    }
+    answer
 }
 
 /// The status that stands for an answer with this body; `None` if the answer is one itself that the client library can
@@ -79,13 +90,15 @@ mod tests {
     use crate::client::{CallOptions, stack};
     use crate::error::{is_unanswered, with_causes};
     use crate::metrics::Metrics;
-    use axum::body::Body as AnyBody;
-    use http::{Request, Response};
+    use http::Request;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
-    use kube::api::WatchParams;
+    use kube::api::{DeleteParams, PostParams, WatchParams};
     use kube::client::{Body, ClientBuilder};
     use tower::BoxError;
+
+    /// What people are told of a redirection that comes with JSON.
+    const FOUND: &str = r#"HTTP 302 Found: {"kind": "ConfigMap", "metadata": {"name": "a"}}"#;
 
     fn status_of(code: u16, body: &str) -> Option<Status> {
         let told = as_status(StatusCode::from_u16(code).unwrap(), body.as_bytes())?;
@@ -134,15 +147,27 @@ mod tests {
             (404_u16, "<html>\n</html>", true, "HTTP 404 Not Found"),
             (503, r#"{"error": "reset"}"#, false, r#"HTTP 503 Service Unavailable: {"error": "reset"}"#),
             (503, "", false, "HTTP 503 Service Unavailable"),
+            // It was not done, and whoever does not read the answer must not take it for done.
+            (302, "<html>\n</html>", true, "HTTP 302 Found"),
+            (302, r#"{"kind": "ConfigMap", "metadata": {"name": "a"}}"#, true, FOUND),
+            (308, "", true, "HTTP 308 Permanent Redirect"),
+            (304, "", true, "HTTP 304 Not Modified"),
+            (101, "", true, "HTTP 101 Switching Protocols"),
         ];
         for (code, body, is_known, expected) in table {
             let server = tower::service_fn(move |_: Request<Body>| async move {
                 Ok::<_, BoxError>(Response::builder().status(code).body(AnyBody::from(body)).unwrap())
             });
             let client = stack(ClientBuilder::new(server, "n"), CallOptions::default(), &Metrics::new("test"));
-            let api: Api<ConfigMap> = Api::default_namespaced(client);
+            let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
             let watched = api.watch(&WatchParams::default(), "0").await.map(drop);
-            for error in [api.get("a").await.unwrap_err(), watched.unwrap_err()] {
+            let requests = kube::core::Request::new(api.resource_url());
+            let mut deletion = requests.delete("a", &DeleteParams::default()).unwrap();
+            deletion.extensions_mut().insert("delete");
+            let creation = requests.create(&PostParams::default(), Vec::new()).unwrap();
+            let unread = [client.request_text(deletion).await, client.request_text(creation).await];
+            let errors = [api.get("a").await.unwrap_err(), watched.unwrap_err()];
+            for error in errors.into_iter().chain(unread.map(Result::unwrap_err)) {
                 assert_eq!((!is_unanswered(&error), &*with_causes(&error)), (is_known, expected), "{error}");
                 assert!(matches!(&error, kube::Error::Api(status) if status.code == code), "{error}");
             }

@@ -1,15 +1,16 @@
 //! The stack that every call to the API server goes through (rules call-1 and call-2).
 //!
 //! From the outside in, each layer with one duty:
-//! 1. *deadline*: refuses a call that asks for something else than it was made for ([`url`], rule call-31), and notes
+//! 1. *answer*: what is neither a success nor a failure to kube, such as a redirection, is a failure to whoever calls;
+//! 2. *deadline*: refuses a call that asks for something else than it was made for ([`url`], rule call-31), and notes
 //!    when the caller stops waiting; of writes, asks for no warnings, which nobody would read;
-//! 2. *retry* (tower): 429, 500, 502, 503, 504, time-outs and broken connections, with jittered exponential back-off,
+//! 3. *retry* (tower): 429, 500, 502, 503, 504, time-outs and broken connections, with jittered exponential back-off,
 //!    honouring `Retry-After`, never past the deadline. Everything else, 409 above all, goes to the caller, who must
 //!    read again. Who has others behind it asks for one try ([`tried_once`]); who must know which try was answered
 //!    makes each by itself ([`single_try`]);
-//! 3. *attempt*: one try with a time-out that includes reading the answer; counts it, and shows it in the trace that it
+//! 4. *attempt*: one try with a time-out that includes reading the answer; counts it, and shows it in the trace that it
 //!    is made for. A failure that says nothing in the form of the API server says it from there on ([`failure`]);
-//! 4. kube's client with its own retry switched off, because it would multiply ours and knows no deadline.
+//! 5. kube's client with its own retry switched off, because it would multiply ours and knows no deadline.
 //!
 //! Watches pass through all of it: they have no deadline and are made again by who watches, which gives up those that
 //! do not begin or fall silent (rule call-18).
@@ -46,7 +47,7 @@ use tower::buffer::BufferLayer;
 use tower::filter::FilterLayer;
 use tower::layer::util::Identity;
 use tower::retry::RetryLayer;
-use tower::util::BoxService;
+use tower::util::{BoxService, MapResponseLayer};
 use tower::{BoxError, Layer, Service};
 
 /// Objects of a page of a list. An object has up to 1.5 MiB, and its author may make as many as etcd takes: a page of
@@ -165,6 +166,7 @@ where
         .with_layer(&AttemptLayer::new(options, metrics))
         .with_layer(&RetryLayer::new(Retries::new(options, metrics)))
         .with_layer(&deadline)
+        .with_layer(&MapResponseLayer::new(failure::as_read))
         .build()
 }
 

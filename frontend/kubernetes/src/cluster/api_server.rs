@@ -9,18 +9,20 @@ use super::{Cluster, Conflicts, Manager, Object};
 use crate::Key;
 use crate::client::PAGE;
 use crate::delivered::Delivered;
-use crate::error::{absent, with_causes};
+use crate::error::{NOT_A_STATUS, absent, with_causes};
 use crate::events::{Events, Notice};
 use crate::gate::Gate;
 use crate::leadership::Term;
 use crate::object_names::{check_namespace, check_object};
 use futures::FutureExt as _;
-use http::HeaderValue;
 use http::header::ACCEPT;
+use http::{HeaderValue, StatusCode};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta, PartialObjectMeta, Request};
+use kube::core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta, PartialObjectMeta, Request, Status};
 use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -210,7 +212,8 @@ impl Cluster for ApiServer {
         let resource = Request::new(self.api::<K>(Some(namespace)).resource_url());
         let mut request = resource.create(&by(manager), body).map_err(kube::Error::BuildRequest)?;
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
-        self.write(namespace, self.client.request_text(request)).await.map(|_| ())
+        let answer = self.write(namespace, self.client.request_text(request)).await?;
+        if is_object(&answer) { Ok(()) } else { Err(no_object()) }
     }
 
     async fn replace<K: Object>(&self, manager: Manager, object: &K) -> kube::Result<K> {
@@ -254,10 +257,22 @@ impl Cluster for ApiServer {
     }
 }
 
+/// Whether an answer that nobody reads is an object. Something in between may answer with a page, as if all were well.
+fn is_object(answer: &str) -> bool {
+    serde_json::from_str::<BTreeMap<String, IgnoredAny>>(answer).is_ok_and(|fields| fields.contains_key("metadata"))
+}
+
+/// Nobody knows what has become of a write that was answered so (rule call-4).
+fn no_object() -> kube::Error {
+    let status = Status::failure("the answer is no object of the API server", NOT_A_STATUS);
+    kube::Error::Api(status.with_code(StatusCode::BAD_GATEWAY.as_u16()).boxed())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cluster::SMALL_PAGE;
+    use crate::error::{is_no_status, is_unanswered};
     use crate::events::Reporter;
     use crate::gate::Limits;
     use crate::metrics::Metrics;
@@ -287,10 +302,31 @@ mod tests {
 
     #[tokio::test]
     async fn of_what_nobody_reads_the_metadata_are_asked_for() {
-        let (cluster, asked) = cluster(201, "{}");
+        let (cluster, asked) = cluster(201, r#"{"kind": "PartialObjectMetadata", "metadata": {"name": "a"}}"#);
         cluster.create_unread("a", Manager("m"), &ConfigMap::default()).await.unwrap();
         let url = "/api/v1/namespaces/a/configmaps?&fieldManager=m".to_owned();
         assert_eq!(*asked.lock(), [("POST".to_owned(), url, Some(METADATA_ONLY.to_owned()))]);
+    }
+
+    #[tokio::test]
+    async fn what_is_answered_without_an_object_was_not_created_as_far_as_is_known() {
+        // the answer, as of a success -> it is known that the object is there
+        let table = [
+            (r#"{"kind": "PartialObjectMetadata", "metadata": {"name": "a"}}"#, true),
+            (r#"{"metadata": {"managedFields": 7}, "data": 7}"#, true),
+            ("<html>\n</html>", false),
+            ("", false),
+            ("null", false),
+            ("[]", false),
+            ("{}", false),
+            (r#"{"status": "ok"}"#, false),
+        ];
+        for (answer, expected) in table {
+            let (cluster, _) = cluster(200, answer);
+            let created = cluster.create_unread("a", Manager("m"), &ConfigMap::default()).await;
+            assert_eq!(created.is_ok(), expected, "{answer}: {created:?}");
+            assert!(created.is_ok() || created.is_err_and(|error| is_no_status(&error) && is_unanswered(&error)));
+        }
     }
 
     #[tokio::test]
