@@ -81,9 +81,9 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
 
 /// Observes, decides and acts for one object until nothing is left to do now.
 ///
-/// After a conflict (rule call-4), also one that is known before anything is decided, the object is looked at again: the
-/// mirror may have shown the other write before, or may be one that has stopped, and then nothing else would wake the
-/// controller.
+/// After a conflict (rule call-4), also one that is known before anything is decided, the object is looked at again:
+/// the mirror may have shown the other write before, or may be one that has stopped, and then nothing else would wake
+/// the controller.
 ///
 /// # Errors
 /// A call failed, in [`Reconciler::observe`] or [`Reconciler::act`].

@@ -31,7 +31,7 @@ struct Told {
     message: String,
 }
 
-/// Whether the call has come to nothing, as far as is known: also if whoever answers leads elsewhere, where nobody goes.
+/// Whether the call has come to nothing, as far as is known, also because whoever answers leads elsewhere.
 pub(super) fn is_failure(code: StatusCode) -> bool {
     !code.is_success()
 }

@@ -61,7 +61,7 @@ struct Course {
     back_off: ResetTimerBackoff<ExponentialBackoff>,
     /// To be made before the next event.
     pause: Option<Duration>,
-    /// The highest version of a change since the last list.
+    /// The highest version of what the last list had, and of a change since.
     newest: u64,
 }
 
@@ -80,7 +80,9 @@ impl Course {
     ///
     /// The API server tells changes in the order of their versions, a deletion with the version that it got by that. A
     /// change that is older than another one which was told before it comes of something in between, or of an etcd that
-    /// was put back, and may show what has long been replaced. Lists have any order.
+    /// was put back, and may show what has long been replaced. Lists have any order, and a change that is older than
+    /// something that was listed came before the list: or else the list has versions that there are not, by which the
+    /// mirror would leave out every change until they are reached.
     ///
     /// Only a change is a success: before each list an event says that it begins, and a list that works says nothing of
     /// the watch after it.
@@ -91,7 +93,7 @@ impl Course {
                 // What has no number cannot be compared.
                 if told > 0 && told < self.newest {
                     let newest = self.newest;
-                    let message = format!("a change with version {told} came after one with version {newest}");
+                    let message = format!("a change with version {told} came after a state with version {newest}");
                     let error = serde_json::Error::custom(message);
                     return Err(watcher::Error::WatchFailed(kube::Error::SerdeError(error)));
                 }
@@ -99,7 +101,8 @@ impl Course {
                 self.back_off.reset();
             }
             Ok(Event::Init) => self.newest = 0,
-            Ok(Event::InitApply(_) | Event::InitDone) | Err(_) => {}
+            Ok(Event::InitApply(object)) => self.newest = self.newest.max(version(object.meta())),
+            Ok(Event::InitDone) | Err(_) => {}
         }
         event
     }
@@ -402,7 +405,7 @@ mod tests {
         let (added, modified, deleted) = ("ADDED", "MODIFIED", "DELETED");
         // lines of the first watch -> whether there is another list
         let table = [
-            // As the API server tells them. What was listed, and what has no number, says nothing of the order.
+            // As the API server tells them. What has no number says nothing of the order.
             (vec![(modified, "a", "10"), (added, "b", "11"), (deleted, "a", "12")], false),
             (vec![(added, "b", "10"), (modified, "b", "10"), (modified, "b", "x"), (modified, "b", "11")], false),
             (vec![(added, "b", "9"), (modified, "b", "100")], false),
@@ -414,7 +417,9 @@ mod tests {
         for (lines, expected) in table {
             let text: String = lines.iter().map(|(kind, name, version)| line(kind, name, version)).collect();
             let answer = move |is_watch, number| match (is_watch, number) {
-                (false, _) => two_lists(number),
+                (false, 0) => two_lists(0),
+                // The etcd was put back.
+                (false, _) => list("4", &[("a", "1"), ("b", "4")]),
                 (true, 0) => told(text.as_str()),
                 // After a list everything begins anew, whatever was told before it.
                 (true, _) => told(line(modified, "b", "5")),
@@ -422,6 +427,35 @@ mod tests {
             let seen = watch_for(20, answer).await;
             let (lists, failed) = if expected { (2, 1) } else { (1, 0) };
             assert_eq!((seen.lists, seen.failed), (lists, failed), "{lines:?}");
+        }
+    }
+
+    /// The mirror would leave out each change of it.
+    #[tokio::test(start_paused = true)]
+    async fn a_list_with_versions_that_are_too_high_is_made_again_with_the_first_change() {
+        let (added, modified, deleted) = ("ADDED", "MODIFIED", "DELETED");
+        // versions of a and b in the first list, the first change -> whether there is another list
+        let table = [
+            (["1", "9"], (modified, "a", "10"), false),
+            (["1", "9"], (modified, "b", "9"), false),
+            (["1", "x"], (modified, "b", "10"), false),
+            (["1", "10000009"], (modified, "b", "10"), true),
+            (["1", "10000009"], (deleted, "b", "10"), true),
+            (["10000001", "9"], (added, "c", "10"), true),
+        ];
+        for (versions, (kind, name, version), expected) in table {
+            let answer = move |is_watch, number| match (is_watch, number) {
+                (false, 0) => list("9", &[("a", versions[0]), ("b", versions[1])]),
+                (false, _) => list("20", &[("a", "1"), ("b", "20")]),
+                (true, 0) => told(line(kind, name, version)),
+                (true, _) => told(line(modified, "b", "21")),
+            };
+            let seen = watch_for(20, answer).await;
+            let (lists, failed) = if expected { (2, 1) } else { (1, 0) };
+            assert_eq!((seen.lists, seen.failed), (lists, failed), "{versions:?} {kind} {name} {version}");
+            if expected {
+                assert_eq!(seen.objects, ["a 1", "b 21"], "{versions:?} {kind} {name} {version}");
+            }
         }
     }
 }

@@ -157,9 +157,7 @@ impl<C: Cluster> Actor<'_, C> {
             }
             StatusWrite::Outrun { found: None, error } => return Err(error),
             StatusWrite::Outrun { found: Some(found), error } => {
-                if found.metadata.uid != self.snapshot.job.metadata.uid {
-                    self.told(None);
-                }
+                self.told(Some(found));
                 return Err(error);
             }
             StatusWrite::Gone(error) => {

@@ -144,3 +144,18 @@ fn for_a_job_that_is_being_deleted_nothing_is_done_before_the_mirror_shows_that(
     assert!(matches!(wait_for(simulation.leader.round()), Ok(Next::Rest(Outcome::Done))));
     assert!(!simulation.has_service(0));
 }
+
+/// Something in between has answered a write.
+#[test]
+fn a_job_whose_version_was_told_too_high_goes_on_with_what_the_api_server_says() {
+    let mut simulation = JobSimulation::running();
+    simulation.leader.catch_up();
+    let reconciler = &simulation.leader.reconciler;
+    let mut answered = Job::clone(&reconciler.mirrors.jobs.get(&key()).unwrap());
+    answered.metadata.resource_version = Some((version(&answered.metadata) + 10_000_000).to_string());
+    reconciler.memory.wrote(&key(), answered);
+    simulation.resize(0, 4);
+    simulation.settle();
+    assert_eq!(simulation.status().generation, Some(1));
+    simulation.check_at_rest();
+}
