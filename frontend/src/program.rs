@@ -18,8 +18,10 @@ use streams_process::telemetry::{Program, Telemetry};
 const PROGRAM: Program = Program {
     name: "streams-frontend",
     version: env!("CARGO_PKG_VERSION"),
-    // kube says of every failed call what is said here as well, or is retried and worth nothing.
-    log: "info,kube_client=off,kube_runtime=off",
+    log: "info",
+    // kube writes answers that it cannot read, Secrets too. Of every failed call it says what is said here as well, or
+    // is retried and worth nothing.
+    talkative: &["kube_client", "kube_runtime"],
     // Calls have spans of their own, without those of kube.
     detailed: &["streams_frontend", "streams_kubernetes"],
 };

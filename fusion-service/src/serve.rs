@@ -19,6 +19,7 @@ const PROGRAM: Program = Program {
     name: "fusion-service",
     version: env!("CARGO_PKG_VERSION"),
     log: "info",
+    talkative: &[],
     detailed: &["fusion_service", "streams_compiler"],
 };
 

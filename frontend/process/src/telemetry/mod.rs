@@ -9,6 +9,8 @@
 //! with a collector only, and only so many of one trace are sent ([`detail`]). A span may be made when what it shows is
 //! over ([`past`]).
 //!
+//! Lines of libraries that do not know what is secret are in no log that does not ask for them by name ([`lines`]).
+//!
 //! Knows: tracing, OpenTelemetry. Must not know: what is traced.
 //!
 //! Invariants: nothing here can fail the work that is traced; without a collector nothing is sent anywhere. A collector
@@ -17,6 +19,7 @@
 
 mod collector;
 mod detail;
+mod lines;
 mod past;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -40,7 +43,7 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 use tracing::{Span, Subscriber, dispatcher};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
-use tracing_subscriber::filter::FilterFn;
+use tracing_subscriber::filter::{FilterExt, FilterFn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -66,6 +69,9 @@ pub struct Program {
     pub version: &'static str,
     /// What it logs unless it is asked for something else: a level, or `target=level` pairs.
     pub log: &'static str,
+    /// Libraries that write answers of others into their lines, with what is secret of them: whatever is asked for,
+    /// they are not logged unless they are named. A name is the beginning of a target.
+    pub talkative: &'static [&'static str],
     /// Crates whose spans are exported down to the level of debugging; of other crates, what is worth a line in a log.
     pub detailed: &'static [&'static str],
 }
@@ -106,6 +112,9 @@ impl Telemetry {
     /// The filter cannot be read, or the address of the collector; the process has a subscriber already.
     pub fn start(options: &Options, program: Program) -> anyhow::Result<Self> {
         let filter = options.log.as_deref().unwrap_or(program.log);
+        let harmless = FilterFn::new(lines::are_harmless_or_named(program.talkative, filter));
+        // By itself it leaves out no level.
+        let harmless = harmless.with_max_level_hint(LevelFilter::TRACE);
         let filter = EnvFilter::try_new(filter).with_context(|| format!("--log {filter}"))?;
         let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
         let lines = match options.log_format {
@@ -119,7 +128,7 @@ impl Telemetry {
         tracing_subscriber::registry()
             .with(spans)
             .with(kept)
-            .with(lines.with_filter(filter))
+            .with(lines.with_filter(filter.and(harmless)))
             .try_init()
             .context("logs cannot be written")?;
         Ok(Self { collector })
