@@ -14,10 +14,13 @@ pub(crate) const DEADLINE_EXCEEDED: &str = "FusionDeadlineExceeded";
 /// Reason of a compilation that ended replica after replica.
 pub(crate) const REPLICAS_LOST: &str = "FusionReplicasLost";
 
-/// How long a wish is not tried with which compilations take too long.
-const PAUSE: SignedDuration = SignedDuration::from_secs(60);
-/// The same if each try may cost a replica.
-const PAUSE_IF_COSTLY: SignedDuration = SignedDuration::from_secs(300);
+/// How long a wish is not tried after it was set apart; doubled with each further try. A few seconds of broken
+/// connections look like a request that replicas do not survive, and perhaps nobody else waits.
+const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(1);
+/// The longest such time.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
+/// The same if each try may cost replicas.
+const LONGEST_PAUSE_IF_COSTLY: SignedDuration = SignedDuration::from_secs(300);
 
 /// A wish that is tried alone.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,13 +31,27 @@ pub(crate) struct Apart {
     pub(crate) failure: Failure,
     /// It is not tried before.
     pub(crate) until: Timestamp,
+    /// How often it was tried alone in vain.
+    tries: u32,
 }
 
 impl Apart {
-    /// The wish is not tried for a while from now on.
+    /// The wish is at fault, and is not tried for a while from now on.
     pub(super) fn new(wish: Wish, failure: Failure, now: Timestamp) -> Self {
-        let pause = if failure.reason == REPLICAS_LOST { PAUSE_IF_COSTLY } else { PAUSE };
-        Self { wish, failure, until: now.checked_add(pause).unwrap_or(Timestamp::MAX) }
+        Self::after(0, wish, failure, now)
+    }
+
+    /// This has come of the last try. Whoever looks at that twice does not count it twice.
+    pub(super) fn again(&self, failure: &Failure, now: Timestamp) -> Self {
+        if self.failure == *failure && now < self.until {
+            return self.clone();
+        }
+        Self::after(self.tries.saturating_add(1), self.wish.clone(), failure.clone(), now)
+    }
+
+    fn after(tries: u32, wish: Wish, failure: Failure, now: Timestamp) -> Self {
+        let until = now.checked_add(pause(tries, &failure)).unwrap_or(Timestamp::MAX);
+        Self { wish, failure, until, tries }
     }
 
     /// Who wants it.
@@ -54,4 +71,52 @@ impl Apart {
 /// Whether the widths may be the reason for a failure after which it is tried again.
 pub(super) fn may_be_of_widths(failure: &Failure) -> bool {
     failure.is_temporary() && [DEADLINE_EXCEEDED, REPLICAS_LOST].contains(&failure.reason.as_str())
+}
+
+/// How long a wish is left alone after so many tries in vain.
+fn pause(tries: u32, failure: &Failure) -> SignedDuration {
+    if !may_be_of_widths(failure) {
+        // What the cluster refuses is written before it is known to be refused.
+        return LONGEST_PAUSE;
+    }
+    let longest = if failure.reason == REPLICAS_LOST { LONGEST_PAUSE_IF_COSTLY } else { LONGEST_PAUSE };
+    FIRST_PAUSE.checked_mul(1 << tries.min(16)).unwrap_or(longest).min(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tasks::Remedy;
+    use super::super::wishes::tests::request;
+    use super::*;
+
+    #[test]
+    fn a_wish_is_tried_again_soon_and_then_less_and_less_often() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let failure = |reason: &str, second| Failure {
+            remedy: Remedy::Retry(at(second)),
+            reason: reason.to_owned(),
+            message: String::new(),
+            stage: None,
+            code: None,
+        };
+        // why each try is in vain -> seconds until the next one
+        let table = [
+            (REPLICAS_LOST, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]),
+            (DEADLINE_EXCEEDED, [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60]),
+            ("QuotaExceeded", [60; 11]),
+        ];
+        for (reason, pauses) in table {
+            let (mut before, mut now): (Option<Apart>, i64) = (None, 0);
+            for pause in pauses {
+                let failure = failure(reason, now);
+                let tried = match &before {
+                    None => Apart::new(request(1, &[("A", 9)]), failure.clone(), at(now)),
+                    Some(before) => before.again(&failure, at(now)),
+                };
+                assert_eq!(tried.until, at(now + pause), "{reason} {before:?}");
+                assert_eq!(tried.again(&failure, at(now)), tried, "the same try");
+                (before, now) = (Some(tried), now + pause);
+            }
+        }
+    }
 }

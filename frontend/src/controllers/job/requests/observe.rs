@@ -397,7 +397,7 @@ fn choose(
         // It was tried alone: not again for a while.
         if let Some(failure) = verdicts.of_one(&applied, &apart.wish) {
             found.unwanted.push(Arc::new(combine(&applied, std::slice::from_ref(&apart.wish))));
-            *apart = Apart::new(apart.wish.clone(), failure.clone(), now);
+            *apart = apart.again(failure, now);
         }
     }
     let is_idle = matches!(&next, Next::Compile(set) if set.widths == applied);

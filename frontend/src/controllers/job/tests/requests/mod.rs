@@ -10,6 +10,7 @@ mod withdrawals;
 use super::simulation::{JobSimulation, NOT_RESTARTABLE, UserDeletion, key, wait_for};
 use crate::controllers::job::decide::{JobAction, JobDecision};
 use crate::controllers::job::generation::Target;
+use crate::controllers::job::requests::apart::Apart;
 use crate::controllers::job::tasks::{CompileRequest, Slot, TaskKind};
 use kube::core::Status;
 use std::collections::BTreeMap;
@@ -50,6 +51,23 @@ fn go_on(simulation: &mut JobSimulation, looks: u32) {
         simulation.collect();
         simulation.wait(5);
     }
+}
+
+/// Everything goes on until a wish that is tried alone has just failed, and is not tried for so many seconds.
+fn go_on_until_it_rests(simulation: &mut JobSimulation, seconds: i64) {
+    for _ in 0..200 {
+        simulation.reconcile();
+        let observed = simulation.leader.observed();
+        let left = |apart: &Apart| apart.until.duration_since(observed.now).as_secs();
+        if observed.requests.apart.iter().any(|apart| left(apart) >= seconds) {
+            return;
+        }
+        simulation.work();
+        simulation.run_pods();
+        simulation.collect();
+        simulation.wait(5);
+    }
+    panic!("nothing is tried less and less often");
 }
 
 /// Looks at the job until this width of R is being compiled.

@@ -64,6 +64,7 @@ fn a_request_whose_compilation_comes_to_no_end_costs_nobody_else_anything_and_is
     assert_eq!((end(&simulation, "good"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 3)));
     assert_eq!(end(&simulation, "endless"), is(ResizePhase::Pending, "FusionDeadlineExceeded"));
     assert!(simulation.outcome("endless").message.unwrap().contains("it takes too long"));
+    go_on_until_it_rests(&mut simulation, 10);
     let (status, reason, message) = progressing(&simulation);
     assert_eq!((status.as_str(), reason.as_str()), ("False", "FusionDeadlineExceeded"));
     assert!(message.starts_with("the request endless is tried alone"), "{message}");
@@ -96,6 +97,7 @@ fn an_edit_whose_compilation_comes_to_no_end_costs_nobody_else_anything_either()
         go_on(&mut simulation, 1);
     }
     go_on(&mut simulation, 8);
+    go_on_until_it_rests(&mut simulation, 10);
     assert_eq!((applied(&simulation), specs(&simulation)), (widths(2, 8), [10, 8]));
     assert_eq!(
         (progressing(&simulation).1, simulation.status().refused_edits),
@@ -109,6 +111,28 @@ fn an_edit_whose_compilation_comes_to_no_end_costs_nobody_else_anything_either()
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(applied(&simulation), widths(4, 8));
+}
+
+/// What looked like its fault was none, and nobody else waits.
+#[test]
+fn a_wish_that_is_tried_alone_comes_into_force_soon_after_compilations_come_to_an_end_again() {
+    for is_edit in [false, true] {
+        let mut simulation = JobSimulation::running();
+        simulation.services.change(|services| services.endless_above = 9);
+        if is_edit {
+            simulation.resize(0, 10);
+        } else {
+            simulation.request("wide", &[("R", 10)]);
+        }
+        go_on(&mut simulation, 4);
+        assert_eq!(simulation.leader.observed().requests.apart.len(), 1, "{is_edit}");
+        simulation.services.change(|services| services.endless_above = u32::MAX);
+        // Half a minute.
+        go_on(&mut simulation, 6);
+        assert_eq!(applied(&simulation), widths(10, 2), "{is_edit}");
+        simulation.settle();
+        simulation.check_at_rest();
+    }
 }
 
 #[test]
