@@ -39,16 +39,19 @@ struct Line {
 }
 
 impl Lines {
-    /// A part arrives.
+    /// A part arrives. Returns whether a line ends in it that says anything.
     ///
     /// # Errors
     /// A line cannot be read: one that ends in this part is cut off, or the one that does not end is too long.
-    pub(super) fn read(&mut self, part: &[u8]) -> Result<(), Garbled> {
+    pub(super) fn read(&mut self, part: &[u8]) -> Result<bool, Garbled> {
+        let mut ends_one = false;
         for octet in part {
             if *octet == b'\n' {
-                if !std::mem::take(&mut self.line).is_whole() {
+                let line = std::mem::take(&mut self.line);
+                if !line.is_whole() {
                     return Err(Garbled::Cut);
                 }
+                ends_one |= line.last.is_some();
                 continue;
             }
             self.line.put(*octet);
@@ -57,7 +60,7 @@ impl Lines {
             }
             self.has_text |= self.line.last.is_some();
         }
-        Ok(())
+        Ok(ends_one)
     }
 
     /// Whether anything but empty lines has arrived.
@@ -126,6 +129,22 @@ mod tests {
                 let is_readable = text.as_bytes().chunks(size).all(|part| lines.read(part).is_ok());
                 let is_within_one = is_readable && lines.is_within_one();
                 assert_eq!((is_readable, is_within_one, lines.has_text()), expected, "{text:?} {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_end_of_a_line_that_says_something_is_noticed() {
+        // parts, one after the other, and whether such a line ends in each
+        let table: [&[(&str, bool)]; 3] = [
+            &[("{}\n", true), ("", false), ("\n \r\n", false), ("{}\n\n", true)],
+            &[("{\"a\"", false), (":\"\\n\"", false), ("}", false), ("\n", true)],
+            &[("{}", false), ("\r\n{", true), ("}", false), (" \n{}\n{", true)],
+        ];
+        for parts in table {
+            let mut lines = Lines::default();
+            for (part, expected) in parts {
+                assert_eq!(lines.read(part.as_bytes()).unwrap(), *expected, "{part:?} of {parts:?}");
             }
         }
     }

@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch as latest;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tower::{BoxError, service_fn};
 
 /// The longest that the API server is left alone because it asks for it: meanwhile the mirror gets older, and whoever
@@ -62,9 +62,9 @@ impl Default for Timings {
 #[error("the API server did not begin to answer within {0:?}")]
 struct NotStarted(Duration);
 
-/// A watch delivers nothing, and does not end either.
+/// A watch delivers nothing, or no whole event, and does not end either.
 #[derive(Debug, thiserror::Error)]
-#[error("nothing was delivered for {0:?}, nor did the watch end as it was asked to")]
+#[error("no event was delivered for {0:?}, nor did the watch end as it was asked to")]
 struct Silent(Duration);
 
 /// A watch has ended in the middle of its answer. What was met is only told: of some of that the watcher makes an end
@@ -124,7 +124,7 @@ impl Pulse {
         self.begun.send_modify(|number| *number = number.wrapping_add(1));
     }
 
-    /// A watch delivers something, or ends.
+    /// A watch delivers an event, or ends.
     fn delivers(&self) {
         let mut heard = self.lock();
         heard.last = Instant::now();
@@ -168,7 +168,7 @@ impl Pulse {
         self.heard.lock()
     }
 
-    /// A client whose answers are noted: the beginning of each, and every part of it.
+    /// A client whose answers are noted: the beginning of each, every part of a list, and every event of a watch.
     pub(super) fn of_calls(&self, client: Client, timings: Timings) -> Client {
         let namespace = client.default_namespace().to_owned();
         let pulse = self.clone();
@@ -212,20 +212,22 @@ impl Pulse {
         Client::new(service, namespace)
     }
 
-    /// The parts of a watch. It fails when the next one does not come `within` this time, or when it ends at once: by
-    /// itself the watcher would begin it anew without a word. It fails at a line that the client library would leave
-    /// out, too, and at one that has no end.
+    /// The parts of a watch. It fails when no line of it ends `within` this time, or when it ends at once: by itself
+    /// the watcher would begin it anew without a word. It fails at a line that the client library would leave out, too,
+    /// and at one that has no end. What arrives of a line tells nothing before its end does: something in between may
+    /// let through so little that it never comes.
     fn of_watch(self, parts: BodyDataStream, within: Duration) -> impl Stream<Item = Result<Bytes, BoxError>> {
         let begun = Instant::now();
-        stream::unfold(Some((parts, self, Lines::default())), move |going_on| async move {
-            let (mut parts, pulse, mut lines) = going_on?;
-            let failure: BoxError = match timeout(within, parts.next()).await {
+        stream::unfold(Some((parts, self, Lines::default(), begun)), move |going_on| async move {
+            let (mut parts, pulse, mut lines, mut told) = going_on?;
+            let failure: BoxError = match timeout_at(told + within, parts.next()).await {
                 Ok(Some(Ok(part))) => match lines.read(&part) {
-                    Ok(()) => {
-                        if !part.is_empty() {
+                    Ok(ends_one) => {
+                        if ends_one {
                             pulse.delivers();
+                            told = Instant::now();
                         }
-                        return Some((Ok(part), Some((parts, pulse, lines))));
+                        return Some((Ok(part), Some((parts, pulse, lines, told))));
                     }
                     Err(garbled) => {
                         pulse.loses();

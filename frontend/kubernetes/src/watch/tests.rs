@@ -131,6 +131,8 @@ fn the_state_before_is_told_if_it_leads_elsewhere() {
 enum Answers {
     Never,
     WithSilence,
+    /// An octet a second of an event that has more than anybody waits for.
+    Trickling,
     /// The first ones with silence, this many.
     AtLast(usize),
     /// Each breaks off after 20 s.
@@ -160,6 +162,15 @@ async fn watch_for(seconds: u64, answers: Answers) -> (usize, u64, Option<String
                 (false, _) => AnyBody::from(list),
                 (true, Answers::Never) => std::future::pending().await,
                 (true, Answers::WithSilence) => AnyBody::from_stream(stream::pending::<Result<String, BoxError>>()),
+                (true, Answers::Trickling) => {
+                    let event = stream::iter([r#"{"type":"ADDED","object":{"metadata":{"name":""#])
+                        .chain(stream::repeat("a"))
+                        .flat_map(|part| stream::iter(part.chars()));
+                    AnyBody::from_stream(event.then(async |octet: char| {
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                        Ok::<_, BoxError>(octet.to_string())
+                    }))
+                }
                 (true, Answers::InPart) => {
                     let end = tokio::time::sleep(Duration::from_secs(20));
                     let cut = |()| Err::<String, std::io::Error>(std::io::ErrorKind::UnexpectedEof.into());
@@ -231,6 +242,18 @@ async fn a_mirror_whose_watches_all_fall_silent_is_old_until_one_does_not() {
     assert_eq!((begun, failed), (4, 3));
     silent_for(problem, "8");
     assert_eq!(watch_for(140, Answers::AtLast(3)).await, (5, 3, None));
+}
+
+/// Something in between lets so little through that no event is ever whole.
+#[tokio::test(start_paused = true)]
+async fn a_mirror_whose_watches_trickle_is_old_like_one_whose_watches_are_silent() {
+    for answers in [Answers::WithSilence, Answers::Trickling] {
+        assert_eq!(watch_for(33, answers).await, (1, 0, None), "{answers:?}");
+        assert_eq!(watch_for(60, answers).await, (2, 1, None), "{answers:?}");
+        let (begun, failed, problem) = watch_for(100, answers).await;
+        assert_eq!((begun, failed), (3, 2), "{answers:?}");
+        assert!(problem.as_ref().is_some_and(|problem| problem.starts_with("nothing heard for 6")), "{answers:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
