@@ -79,12 +79,19 @@ impl Error for FusionError {}
 
 /// How the transport says that an answer is larger than it may be after decompression.
 const TOO_LARGE_UNPACKED: &str = "Error decompressing: size limit";
+/// What precedes a status of HTTP where the transport says that what came is no message.
+const NO_MESSAGE: &str = "while receiving response with status: ";
+/// What precedes the number of a status of HTTP where the transport says that no replica has answered.
+const NO_STATUS: &str = "grpc-status header missing, mapped from HTTP status code ";
 
 /// What to do about a failed attempt.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// Give up: the answer would be the same everywhere.
     Final(FusionError),
+    /// It would be the same everywhere, if the replica has no defect. It does not say so in the words of the contract:
+    /// ask another one.
+    Unconfirmed(FusionError),
     /// The replica lacks inputs: send them.
     SendContent(FusionError),
     /// The replica has another compiler: it did well, and asking it again is of no use.
@@ -107,7 +114,7 @@ impl Verdict {
     /// In one or two words, for traces.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Self::Final(_) => "refused",
+            Self::Final(_) | Self::Unconfirmed(_) => "refused",
             Self::SendContent(_) => "content missing",
             Self::OtherCompiler(_) => "other compiler",
             Self::Overloaded(..) => "overloaded",
@@ -121,7 +128,7 @@ impl Verdict {
     /// The replica did not do what a replica does.
     pub(super) fn is_failure(&self) -> bool {
         match self {
-            Self::Final(_) | Self::SendContent(_) | Self::OtherCompiler(_) => false,
+            Self::Final(_) | Self::Unconfirmed(_) | Self::SendContent(_) | Self::OtherCompiler(_) => false,
             Self::Unreachable(_) | Self::Untrusted(_) | Self::Lost(_) => true,
             Self::Defect(_) | Self::Overloaded(..) | Self::Elsewhere(_) => true,
         }
@@ -138,6 +145,9 @@ pub(super) fn verdict(status: &Status) -> Verdict {
     if let Some(source) = status.source() {
         return of_transport(status, source);
     }
+    if let Some(http) = of_gateway(status) {
+        return Verdict::Elsewhere(FusionError::Unavailable(format!("HTTP {http}")));
+    }
     let details = status.get_error_details();
     let reason = details.error_info().map_or("", |info| info.reason.as_str());
     let message = status.message().to_owned();
@@ -145,7 +155,7 @@ pub(super) fn verdict(status: &Status) -> Verdict {
         (_, "INPUT_MISSING") => Verdict::SendContent(FusionError::InputMissing(message)),
         (_, "OTHER_COMPILER") => Verdict::OtherCompiler(FusionError::OtherCompiler(message)),
         (Code::InvalidArgument, "LAYOUT_REJECTED") => Verdict::Final(FusionError::LayoutRejected(message)),
-        (Code::InvalidArgument, _) => {
+        (Code::InvalidArgument, reason) => {
             let metadata = |key: &str| details.error_info().and_then(|info| info.metadata.get(key).cloned());
             let problems = details.bad_request().map_or_else(Vec::new, |bad| {
                 bad.field_violations
@@ -154,7 +164,9 @@ pub(super) fn verdict(status: &Status) -> Verdict {
                     .collect()
             });
             let stage = metadata("stage").unwrap_or_default();
-            Verdict::Final(FusionError::Rejected { stage, code: metadata("code"), message, problems })
+            let refusal = FusionError::Rejected { stage, code: metadata("code"), message, problems };
+            // A replica that looks at a request says why it refuses it.
+            if reason.is_empty() { Verdict::Unconfirmed(refusal) } else { Verdict::Final(refusal) }
         }
         // The client's bound of an answer, or a replica's of a request, which all replicas have.
         (Code::OutOfRange, _) => too_large(&message),
@@ -174,13 +186,21 @@ pub(super) fn verdict(status: &Status) -> Verdict {
     }
 }
 
-/// It would be as large everywhere.
+/// The status of HTTP with which something in between has answered in place of a replica: with a page, or with nothing.
+fn of_gateway(status: &Status) -> Option<&str> {
+    let message = status.message();
+    let of_page = message.rsplit_once(NO_MESSAGE).map(|(_, http)| http);
+    let http = of_page.or_else(|| message.strip_prefix(NO_STATUS))?;
+    (!http.starts_with("200")).then_some(http)
+}
+
+/// It would be as large everywhere, unless a replica has a defect: lengths are what a defect spoils first.
 fn too_large(message: &str) -> Verdict {
     let message = format!(
         "what the fusion service would say of the job, or be asked, is more than a message may have; use fewer PEs \
          ({message})"
     );
-    Verdict::Final(FusionError::TooLarge(message))
+    Verdict::Unconfirmed(FusionError::TooLarge(message))
 }
 
 /// Reads a status that no replica has sent: the transport made it, from this error.
@@ -255,9 +275,14 @@ mod tests {
             (Status::unavailable("m"), "elsewhere"),
             (Status::unknown("transport error"), "elsewhere"),
             (Status::resource_exhausted("m"), "overloaded"),
-            (Status::resource_exhausted("Error decompressing: size limit, of 9 bytes, exceeded"), "final"),
-            (Status::out_of_range("m"), "final"),
+            (Status::resource_exhausted("Error decompressing: size limit, of 9 bytes, exceeded"), "unconfirmed"),
+            (Status::out_of_range("m"), "unconfirmed"),
+            (Status::invalid_argument("m"), "unconfirmed"),
+            (with(Code::InvalidArgument, "APPLICATION_REJECTED"), "final"),
             (Status::internal("m"), "defect"),
+            (Status::internal("flag: 60, while receiving response with status: 200 OK"), "defect"),
+            (Status::internal("flag: 60, while receiving response with status: 503 Service Unavailable"), "elsewhere"),
+            (Status::internal("grpc-status header missing, mapped from HTTP status code 400"), "elsewhere"),
             (Status::data_loss("m"), "defect"),
             (Status::unimplemented("m"), "elsewhere"),
             (Status::deadline_exceeded("m"), "elsewhere"),
@@ -273,6 +298,7 @@ mod tests {
         ] {
             let verdict = match verdict(&status) {
                 Verdict::Final(_) => "final",
+                Verdict::Unconfirmed(_) => "unconfirmed",
                 Verdict::SendContent(_) => "send content",
                 Verdict::OtherCompiler(_) => "other compiler",
                 Verdict::Defect(_) => "defect",

@@ -6,7 +6,8 @@
 //! as failed. A request during which replicas were lost twice is not sent to another one: perhaps it is what ends them.
 //! Whoever works on it already may still answer. Nor is one at which replicas failed inside twice; a replica that did
 //! so counts as failed only once another one has answered the same request. Who has another compiler is not asked
-//! again. Once no certificate of a replica is trusted the call ends.
+//! again. Once no certificate of a replica is trusted the call ends. What a replica refuses, but not in the words of
+//! the contract, is refused once another one has said so, too: one with a defect decides nothing for good.
 //!
 //! Knows: replicas, verdicts. Must not know: what is called.
 
@@ -36,6 +37,8 @@ const MAX_REQUEST: usize = 192 << 20;
 const MOST_LOST: usize = 2;
 /// How often replicas fail inside during one request before nobody else is asked.
 const MOST_DEFECTS: usize = 2;
+/// How many replicas have to refuse a request if they do not do so in the words of the contract.
+const REFUSALS: usize = 2;
 /// The pauses after rounds through all replicas.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -96,6 +99,9 @@ struct Tries {
     lost: Vec<SocketAddr>,
     /// Who failed inside, first to last.
     defective: Vec<Arc<Replica>>,
+    /// Who has refused the request, but not in the words of the contract, and what the last of them said.
+    refused_by: BTreeSet<SocketAddr>,
+    of_refusal: Option<FusionError>,
     /// Who has another compiler than is asked for, and what the last of them said.
     other_compilers: BTreeSet<SocketAddr>,
     of_other_compiler: Option<FusionError>,
@@ -316,6 +322,8 @@ impl Tries {
             delay: None,
             lost: Vec::new(),
             defective: Vec::new(),
+            refused_by: BTreeSet::new(),
+            of_refusal: None,
             other_compilers: BTreeSet::new(),
             of_other_compiler: None,
             untrusted: BTreeSet::new(),
@@ -352,6 +360,17 @@ impl Tries {
                 chosen.answered();
                 self.were_refuted(&chosen);
                 return Next::GiveUp(error);
+            }
+            Verdict::Unconfirmed(error) => {
+                chosen.answered();
+                self.defective.push(chosen.replica());
+                self.refused_by.insert(chosen.address());
+                if self.refused_by.len() >= REFUSALS && self.end.is_none() {
+                    self.end = Some(error.clone());
+                }
+                let message = format!("one replica says what no other one has confirmed: {error}");
+                self.last = Some(FusionError::Unavailable(message));
+                self.of_refusal = Some(error);
             }
             Verdict::SendContent(error) => {
                 chosen.answered();
@@ -409,6 +428,9 @@ impl Tries {
         // Nobody is left who could have the compiler: a version that went does not come back.
         let all_have_another = || !replicas.has_others(&self.other_compilers);
         let end = self.end.as_ref().or_else(|| self.of_other_compiler.as_ref().filter(|_| all_have_another()));
+        // Nor is anybody left who could say otherwise.
+        let no_use: BTreeSet<SocketAddr> = self.refused_by.union(&self.other_compilers).copied().collect();
+        let end = end.or_else(|| self.of_refusal.as_ref().filter(|_| !replicas.has_others(&no_use)));
         // Nor does a certificate come to be trusted while a call goes on, and who has made it wants to hear of it.
         let none_is_trusted = || !replicas.has_others(&self.untrusted);
         let end = end.or_else(|| self.of_untrusted.as_ref().filter(|_| none_is_trusted()));
@@ -423,7 +445,7 @@ impl Tries {
             return Next::Elsewhere(Duration::ZERO);
         }
         // A round through all of them is over.
-        self.tried.clone_from(&self.other_compilers);
+        self.tried = no_use;
         let pause = self.pauses.next().unwrap_or(LONGEST_PAUSE);
         Next::Elsewhere(self.delay.take().map_or(pause, |delay| delay.max(pause).min(LONGEST_PAUSE)))
     }

@@ -1,6 +1,8 @@
 //! The client against replicas that fail in every way the contract knows. The replicas are real gRPC servers with
-//! scripted answers. `hedges` has what is asked of two replicas at a time.
+//! scripted answers. `hedges` has what is asked of two replicas at a time, `faulty` what comes of one with a defect and
+//! of something in between.
 
+mod faulty;
 mod hedges;
 
 use super::preference::{Candidate, preferred};
@@ -32,7 +34,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use tracing::Instrument;
 
 /// What a replica does.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Behaviour {
     Good,
     /// Does not have the ADL until it is sent.
@@ -55,6 +57,8 @@ enum Behaviour {
     Dies,
     /// Fails inside.
     Defect,
+    /// Refuses every request, and does not say why.
+    Refusing,
     /// Has another compiler than is asked for.
     OtherCompiler,
     /// Answers with more than the client takes.
@@ -92,6 +96,7 @@ impl ScriptedReplica {
             Behaviour::Forgetful if content.is_none() => Err(status(Code::FailedPrecondition, "INPUT_MISSING")),
             Behaviour::Unavailable => Err(Status::unavailable("going away")),
             Behaviour::Defect => Err(Status::internal("a panic")),
+            Behaviour::Refusing => Err(Status::invalid_argument("no")),
             Behaviour::OtherCompiler => Err(status(Code::FailedPrecondition, "OTHER_COMPILER")),
             Behaviour::Overloaded => Err(overloaded(Duration::from_secs(20))),
             Behaviour::Busy if is_first => Err(overloaded(Duration::from_millis(100))),
@@ -490,7 +495,7 @@ async fn an_answer_that_is_larger_than_any_plan_may_be_is_final() {
         assert!(matches!(error, FusionError::TooLarge(_)) && !error.is_transient(), "{error:?}");
         assert!(error.to_string().contains("use fewer PEs"), "{error}");
         let calls: Vec<_> = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).collect();
-        assert_eq!(calls, [1, 0]);
+        assert_eq!(calls, [1, 1]);
     }
 }
 
