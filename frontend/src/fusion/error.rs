@@ -187,10 +187,11 @@ pub(super) fn verdict(status: &Status) -> Verdict {
 }
 
 /// The status of HTTP with which something in between has answered in place of a replica: with a page, or with nothing.
+/// A replica that refuses a request quotes what its author has written, and always says more by details.
 fn of_gateway(status: &Status) -> Option<&str> {
     let message = status.message();
-    let of_page = message.rsplit_once(NO_MESSAGE).map(|(_, http)| http);
-    let http = of_page.or_else(|| message.strip_prefix(NO_STATUS))?;
+    let of_page = || message.rsplit_once(NO_MESSAGE).filter(|_| status.code() == Code::Internal).map(|(_, http)| http);
+    let http = message.strip_prefix(NO_STATUS).or_else(of_page).filter(|_| status.details().is_empty())?;
     (!http.starts_with("200")).then_some(http)
 }
 
@@ -283,6 +284,14 @@ mod tests {
             (Status::internal("flag: 60, while receiving response with status: 200 OK"), "defect"),
             (Status::internal("flag: 60, while receiving response with status: 503 Service Unavailable"), "elsewhere"),
             (Status::internal("grpc-status header missing, mapped from HTTP status code 400"), "elsewhere"),
+            (
+                Status::with_error_details(
+                    Code::InvalidArgument,
+                    "unknown kind \"while receiving response with status: 503\"",
+                    info("APPLICATION_REJECTED", &[]),
+                ),
+                "final",
+            ),
             (Status::data_loss("m"), "defect"),
             (Status::unimplemented("m"), "elsewhere"),
             (Status::deadline_exceeded("m"), "elsewhere"),

@@ -17,6 +17,8 @@ pub(crate) const REPLICAS_LOST: &str = "FusionReplicasLost";
 /// How long a wish is not tried after it was set apart; doubled with each further try. A few seconds of broken
 /// connections look like a request that replicas do not survive, and perhaps nobody else waits.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(1);
+/// The same if each try may cost replicas: those that it has cost are back by then.
+const FIRST_PAUSE_IF_COSTLY: SignedDuration = SignedDuration::from_secs(20);
 /// The longest such time.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
 /// The same if each try may cost replicas.
@@ -79,8 +81,11 @@ fn pause(tries: u32, failure: &Failure) -> SignedDuration {
         // What the cluster refuses is written before it is known to be refused.
         return LONGEST_PAUSE;
     }
-    let longest = if failure.reason == REPLICAS_LOST { LONGEST_PAUSE_IF_COSTLY } else { LONGEST_PAUSE };
-    FIRST_PAUSE.checked_mul(1 << tries.min(16)).unwrap_or(longest).min(longest)
+    let (first, longest) = match failure.reason.as_str() {
+        REPLICAS_LOST => (FIRST_PAUSE_IF_COSTLY, LONGEST_PAUSE_IF_COSTLY),
+        _ => (FIRST_PAUSE, LONGEST_PAUSE),
+    };
+    first.checked_mul(1 << tries.min(16)).unwrap_or(longest).min(longest)
 }
 
 #[cfg(test)]
@@ -101,7 +106,7 @@ mod tests {
         };
         // why each try is in vain -> seconds until the next one
         let table = [
-            (REPLICAS_LOST, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]),
+            (REPLICAS_LOST, [20, 40, 80, 160, 300, 300, 300, 300, 300, 300, 300]),
             (DEADLINE_EXCEEDED, [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60]),
             ("QuotaExceeded", [60; 11]),
         ];
