@@ -549,8 +549,10 @@ async fn a_mirror_whose_list_fails_says_so_whatever_is_heard() {
         let (is_watch, does_fail) = (crate::client::is_watch(&request), fails.load(Ordering::SeqCst));
         async move {
             let list = r#"{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"1"},"items":[]}"#;
-            let gone =
-                r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}"#;
+            let gone = concat!(
+                r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}"#,
+                "\n"
+            );
             let body = match (is_watch, does_fail) {
                 (true, _) => {
                     tokio::time::sleep(Duration::from_secs(5)).await;
