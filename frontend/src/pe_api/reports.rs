@@ -15,7 +15,8 @@
 //! Invariants: a PE has one report here at most, which is its last; few are written at the same time, and of a PE that
 //! tells something else again and again one after each pause; who is answered without an error has told what is stored,
 //! or has told something else since, or is a pod that is over; what nobody waits for is not written [`KEPT_FOR`] after
-//! it was told, nor when PEs are led to another replica: they may have told that one something else. Nothing is kept of
+//! it was told, nor when PEs are led to another replica: they may have told that one something else. That a PE of a
+//! consistent region has lost connections is written then, too: it says so once, and to one replica. Nothing is kept of
 //! PEs that are gone, and nothing that one has told is taken for the word of another one that is made under its name.
 
 use super::refusal::Refusal;
@@ -91,6 +92,8 @@ struct Waiting {
     /// Nothing has been begun for it. If the same was, it does not count: the PE may have told another replica
     /// something else in between.
     is_news: bool,
+    /// The PE may have told another replica something else: only what it has lost is written.
+    is_withdrawn: bool,
     /// What the PE has told of connections that it lost since a write was begun.
     losses: Losses,
     /// The same of the write that has begun, until that is known to have succeeded.
@@ -122,8 +125,16 @@ impl Losses {
 enum Turn {
     Nothing,
     Later(Duration),
-    /// Of the PE with this uid.
-    Write(Option<String>, ReportedConnectivity, Losses),
+    Write(Writing),
+}
+
+/// What is written of the PE with this uid.
+struct Writing {
+    uid: Option<String>,
+    report: ReportedConnectivity,
+    /// Only what it has lost counts.
+    is_withdrawn: bool,
+    losses: Losses,
 }
 
 /// What workers write with.
@@ -185,8 +196,17 @@ impl Reports {
         report: ReportedConnectivity,
     ) -> Result<(), Refusal> {
         let (answer, answered) = oneshot::channel();
-        let (told, losses, begun) = (Instant::now(), Losses::of(&report), Losses::default());
-        if !self.put(pe, Waiting { uid, report, told, is_news: true, losses, begun, answers: vec![answer] })? {
+        let new = Waiting {
+            uid,
+            told: Instant::now(),
+            is_news: true,
+            is_withdrawn: false,
+            losses: Losses::of(&report),
+            begun: Losses::default(),
+            report,
+            answers: vec![answer],
+        };
+        if !self.put(pe, new)? {
             return Ok(());
         }
         self.queue.add(pe.clone());
@@ -271,24 +291,29 @@ impl<C: Cluster> Work<C> {
     /// # Errors
     /// It could not be written, and may be later.
     async fn write(&self, pe: &Key) -> Result<Outcome, Refusal> {
-        let (uid, report, losses) = match self.begin(pe) {
+        let writing = match self.begin(pe) {
             Turn::Nothing => return Ok(Outcome::Done),
             Turn::Later(rest) => return Ok(Outcome::Again(rest)),
-            Turn::Write(uid, report, losses) => (uid, report, losses),
+            Turn::Write(writing) => writing,
         };
         let of = pe.clone();
         let change = Change::new(move |before: &ProcessingElement| {
             // Another one under the name has told nothing of this.
-            if before.metadata.uid == uid { Ok(changed(before, &report, losses)) } else { Err(gone(&of)) }
+            if before.metadata.uid == writing.uid { Ok(writing.changed(before)) } else { Err(gone(&of)) }
         });
         let made = self.statuses.of(self.priority(pe)).make(&self.mirror, pe, &change).await;
-        self.end(pe, made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(pe, why)))
+        // What the mirror does not show is stored nevertheless.
+        let is_stored = matches!(&made, Ok(_) | Err(Unchanged::Unseen));
+        self.end(pe, is_stored, made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(pe, why)))
     }
 
     /// A consistent region goes on when its PEs are connected again; elsewhere it is only told.
     fn priority(&self, pe: &Key) -> Priority {
-        let is_waited_for = self.mirror.get(pe).is_some_and(|pe| !pe.spec.consistent_regions.is_empty());
-        if is_waited_for { Priority::Normal } else { Priority::Telling }
+        if self.is_in_region(pe) { Priority::Normal } else { Priority::Telling }
+    }
+
+    fn is_in_region(&self, pe: &Key) -> bool {
+        self.mirror.get(pe).is_some_and(|pe| !pe.spec.consistent_regions.is_empty())
     }
 
     /// What is to be done with a PE now: nothing, if it has told no news.
@@ -299,8 +324,12 @@ impl<C: Cluster> Work<C> {
         let Some(waiting) = all.get_mut(pe) else { return Turn::Nothing };
         let is_awaited = waiting.answers.iter().any(|answer| !answer.is_closed());
         if !is_awaited && (are_led_away || waiting.told.elapsed() > KEPT_FOR) {
-            all.remove(pe);
-            return Turn::Nothing;
+            // No other replica knows what a PE has told this one of its losses, and the PE does not say it again.
+            if !waiting.has_losses() || !self.is_in_region(pe) {
+                all.remove(pe);
+                return Turn::Nothing;
+            }
+            waiting.is_withdrawn = true;
         }
         let rest = paces.get(pe).map(|pace| pace.rest(now)).unwrap_or_default();
         if !rest.is_zero() {
@@ -308,11 +337,16 @@ impl<C: Cluster> Work<C> {
         }
         waiting.is_news = false;
         waiting.begun = waiting.begun.and(std::mem::take(&mut waiting.losses));
-        Turn::Write(waiting.uid.clone(), waiting.report.clone(), waiting.begun)
+        Turn::Write(Writing {
+            uid: waiting.uid.clone(),
+            report: waiting.report.clone(),
+            is_withdrawn: waiting.is_withdrawn,
+            losses: waiting.begun,
+        })
     }
 
     /// Says what has come of it, unless the PE has told something meanwhile: that is in the queue again.
-    fn end(&self, pe: &Key, result: Result<(), Refusal>) -> Result<Outcome, Refusal> {
+    fn end(&self, pe: &Key, is_stored: bool, result: Result<(), Refusal>) -> Result<Outcome, Refusal> {
         let mut inner = self.inner.lock();
         let Inner { waiting: all, paces } = &mut *inner;
         if self.mirror.contains(pe) && !matches!(&result, Err(Refusal::Later(_) | Refusal::Absent(_))) {
@@ -320,6 +354,9 @@ impl<C: Cluster> Work<C> {
         }
         let Entry::Occupied(mut entry) = all.entry(pe.clone()) else { return Ok(Outcome::Done) };
         let waiting = entry.get_mut();
+        if is_stored {
+            waiting.begun = Losses::default();
+        }
         if let Err(refusal @ Refusal::Later(_)) = &result {
             waiting.answer(&result);
             return Err(refusal.clone());
@@ -333,11 +370,28 @@ impl<C: Cluster> Work<C> {
 }
 
 impl Waiting {
+    /// Whether the PE has told of losses that are not known to be stored.
+    fn has_losses(&self) -> bool {
+        self.losses.and(self.begun) != Losses::default()
+    }
+
     fn answer(&mut self, result: &Result<(), Refusal>) {
         for answer in self.answers.drain(..) {
             // Whoever has given up is not interested.
             let _ = answer.send(result.clone());
         }
+    }
+}
+
+impl Writing {
+    /// The PE with this; nothing, if it has it.
+    fn changed(&self, before: &ProcessingElement) -> Option<ProcessingElement> {
+        if !self.is_withdrawn {
+            return changed(before, &self.report, self.losses);
+        }
+        // Beside what is stored of the pod, whoever has written that. It counts only in a region.
+        let known = connectivity(before).filter(|known| known.launch_count == self.report.launch_count)?;
+        if before.spec.consistent_regions.is_empty() { None } else { changed(before, known, self.losses) }
     }
 }
 

@@ -6,6 +6,7 @@ mod bundle_waits;
 mod caller;
 mod earlier_jobs;
 mod endpoints;
+mod losses;
 mod objects;
 mod old_mirror;
 mod regions;

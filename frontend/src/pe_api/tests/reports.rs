@@ -21,13 +21,13 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::ServiceExt;
 
 /// PEs of job `srcjob`, beside those of [`jobs`].
-const OTHERS: std::ops::Range<u64> = 2..14;
+pub(super) const OTHERS: std::ops::Range<u64> = 2..14;
 
 fn address(pe: u64) -> String {
     if pe == 1 { PE.to_owned() } else { format!("10.0.1.{pe}") }
 }
 
-fn many(server: &Server) {
+pub(super) fn many(server: &Server) {
     jobs(server);
     for pe in OTHERS {
         element(server, "srcjob", pe, &address(pe));
@@ -35,16 +35,16 @@ fn many(server: &Server) {
 }
 
 /// What is under way, and what the API server is asked to write.
-struct Told {
-    cluster: Cluster,
+pub(super) struct Told {
+    pub(super) cluster: Cluster,
     /// The connectivity that was written, by PE, in order.
     written: Arc<Mutex<BTreeMap<String, Vec<Connectivity>>>>,
     /// Milliseconds that a write takes.
-    slow: Arc<AtomicU64>,
+    pub(super) slow: Arc<AtomicU64>,
 }
 
 impl Told {
-    fn of(objects: impl FnOnce(&Server)) -> Self {
+    pub(super) fn of(objects: impl FnOnce(&Server)) -> Self {
         let cluster = Cluster::with(objects);
         let (written, slow) = (Arc::<Mutex<BTreeMap<_, Vec<_>>>>::default(), Arc::new(AtomicU64::new(0)));
         cluster.server.inspect({
@@ -82,12 +82,12 @@ impl Told {
         })
     }
 
-    fn tells(&self, after: u64, pe: u64, state: &str) -> BoxFuture<'static, u16> {
+    pub(super) fn tells(&self, after: u64, pe: u64, state: &str) -> BoxFuture<'static, u16> {
         self.tell(after, "srcjob", pe, &address(pe), state)
     }
 
     /// The answers, while the mirrors show what is written.
-    async fn answers(&mut self, all: Vec<BoxFuture<'static, u16>>) -> Vec<u16> {
+    pub(super) async fn answers(&mut self, all: Vec<BoxFuture<'static, u16>>) -> Vec<u16> {
         let mut all = Box::pin(join_all(all));
         loop {
             tokio::select! {
@@ -108,7 +108,7 @@ impl Told {
         pe.status.unwrap_or_default().connectivity()
     }
 
-    async fn passes(&mut self, seconds: u64) {
+    pub(super) async fn passes(&mut self, seconds: u64) {
         for _ in 0..4 * seconds {
             sleep(Duration::from_millis(250)).await;
             self.cluster.mirrors.deliver_all();
@@ -380,46 +380,4 @@ async fn a_pe_that_tells_something_else_again_and_again_is_written_now_and_then_
     }
     assert!(begin.elapsed() < Duration::from_millis(200), "{:?}", begin.elapsed());
     assert_eq!(told.cluster.reports.waiting(), 0);
-}
-
-/// Its consistent region would not hear of what was lost with the connections.
-#[tokio::test(start_paused = true)]
-async fn a_pe_of_a_region_that_has_connections_again_before_its_turn_has_lost_them_nevertheless() {
-    // whether it is in a region, whether others are being written before, what it tells -> how often it has lost some
-    let table: [(bool, bool, &[&str], u32); 9] = [
-        (false, true, &["Partial", "Full"], 0),
-        (true, true, &["Full"], 0),
-        (true, true, &["Partial", "Full"], 1),
-        (true, true, &["Partial", "Full", "Full"], 1),
-        (true, true, &["Partial", "None", "Full"], 1),
-        (true, true, &["Partial"], 1),
-        (true, false, &["Full", "Full"], 0),
-        (true, false, &["Partial", "Full"], 1),
-        (true, false, &["Partial", "Full", "Full"], 1),
-    ];
-    for (is_in_region, is_late, words, expected) in table {
-        let said = format!("{is_in_region} {is_late} {words:?}");
-        let pe = Key::new("n", "srcjob-13");
-        let mut told = Told::of(|server| {
-            many(server);
-            let regions = if is_in_region { vec![0] } else { Vec::new() };
-            server.edit::<ProcessingElement>(&pe, |pe| pe.spec.consistent_regions = regions.clone());
-        });
-        // One that has connections for the first time has lost none.
-        for state in ["None", "Partial", "Full"] {
-            assert_eq!(told.answers(vec![told.tells(0, 13, state)]).await, [204], "{said}");
-        }
-        let interruptions = |told: &Told| {
-            let status = told.cluster.server.get::<ProcessingElement>(&pe).unwrap().status.unwrap_or_default();
-            status.connectivity.unwrap().interruptions
-        };
-        assert_eq!(interruptions(&told), 0, "{said}");
-        told.slow.store(100, Ordering::SeqCst);
-        let others = OTHERS.take(if is_late { 11 } else { 0 }).map(|pe| told.tells(0, pe, "Full"));
-        let words = words.iter().zip(1..).map(|(state, after)| told.tells(after, 13, state));
-        let all: Vec<_> = others.chain(words).collect();
-        let count = all.len();
-        assert_eq!(told.answers(all).await, vec![204; count], "{said}");
-        assert_eq!(interruptions(&told), expected, "{said}");
-    }
 }

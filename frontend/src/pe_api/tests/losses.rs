@@ -1,0 +1,96 @@
+//! What PEs of consistent regions tell of connections that they lost (rules pe-api-4 and consistent-region-2).
+
+use super::reports::{OTHERS, Told, many};
+use std::sync::atomic::Ordering;
+use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity};
+use streams_kubernetes::Key;
+
+/// Many PEs, of which the last one is in a region or not.
+fn with_last(is_in_region: bool) -> Told {
+    Told::of(|server| {
+        many(server);
+        let regions = if is_in_region { vec![0] } else { Vec::new() };
+        server.edit::<ProcessingElement>(&last(), |pe| pe.spec.consistent_regions = regions.clone());
+    })
+}
+
+fn last() -> Key {
+    Key::new("n", "srcjob-13")
+}
+
+/// What is stored of the last one.
+fn stored(told: &Told) -> ReportedConnectivity {
+    let pe = told.cluster.server.get::<ProcessingElement>(&last()).unwrap();
+    pe.status.unwrap_or_default().connectivity.unwrap()
+}
+
+/// How often it has lost connections.
+fn interruptions(told: &Told) -> u32 {
+    stored(told).interruptions
+}
+
+/// Its consistent region would not hear of what was lost with the connections.
+#[tokio::test(start_paused = true)]
+async fn a_pe_of_a_region_that_has_connections_again_before_its_turn_has_lost_them_nevertheless() {
+    // whether it is in a region, whether others are being written before, what it tells -> how often it has lost some
+    let table: [(bool, bool, &[&str], u32); 9] = [
+        (false, true, &["Partial", "Full"], 0),
+        (true, true, &["Full"], 0),
+        (true, true, &["Partial", "Full"], 1),
+        (true, true, &["Partial", "Full", "Full"], 1),
+        (true, true, &["Partial", "None", "Full"], 1),
+        (true, true, &["Partial"], 1),
+        (true, false, &["Full", "Full"], 0),
+        (true, false, &["Partial", "Full"], 1),
+        (true, false, &["Partial", "Full", "Full"], 1),
+    ];
+    for (is_in_region, is_late, words, expected) in table {
+        let said = format!("{is_in_region} {is_late} {words:?}");
+        let mut told = with_last(is_in_region);
+        // One that has connections for the first time has lost none.
+        for state in ["None", "Partial", "Full"] {
+            assert_eq!(told.answers(vec![told.tells(0, 13, state)]).await, [204], "{said}");
+        }
+        assert_eq!(interruptions(&told), 0, "{said}");
+        told.slow.store(100, Ordering::SeqCst);
+        let others = OTHERS.take(if is_late { 11 } else { 0 }).map(|pe| told.tells(0, pe, "Full"));
+        let words = words.iter().zip(1..).map(|(state, after)| told.tells(after, 13, state));
+        let all: Vec<_> = others.chain(words).collect();
+        let count = all.len();
+        assert_eq!(told.answers(all).await, vec![204; count], "{said}");
+        assert_eq!(interruptions(&told), expected, "{said}");
+    }
+}
+
+/// It tells another replica only what is so now.
+#[tokio::test(start_paused = true)]
+async fn what_a_pe_of_a_region_has_lost_is_written_though_pes_are_led_away() {
+    // whether it is in a region, what it tells -> how often it has lost connections
+    let table: [(bool, &[&str], u32); 4] = [
+        (false, &["Partial", "Full"], 0),
+        (true, &["Full"], 0),
+        (true, &["Partial"], 1),
+        (true, &["Partial", "Full"], 1),
+    ];
+    for (is_in_region, words, expected) in table {
+        let said = format!("{is_in_region} {words:?}");
+        let mut told = with_last(is_in_region);
+        assert_eq!(told.answers(vec![told.tells(0, 13, "Full")]).await, [204], "{said}");
+        // Longer than anybody waits, so nobody does when it is its turn.
+        told.slow.store(1_000, Ordering::SeqCst);
+        let others = OTHERS.take(11).map(|pe| told.tells(0, pe, "Full"));
+        let words = words.iter().zip(1..).map(|(state, after)| told.tells(after, 13, state));
+        let all: Vec<_> = others.chain(words).collect();
+        let count = all.len();
+        assert_eq!(told.answers(all).await, vec![503; count], "{said}");
+        told.cluster.are_led_away.store(true, Ordering::SeqCst);
+        told.passes(10).await;
+        // Its last word it may have told another replica.
+        assert_eq!(stored(&told).state, Connectivity::Full, "{said}");
+        assert_eq!(told.cluster.reports.waiting(), 0, "{said}");
+        told.cluster.are_led_away.store(false, Ordering::SeqCst);
+        told.slow.store(0, Ordering::SeqCst);
+        assert_eq!(told.answers(vec![told.tells(0, 13, "Full")]).await, [204], "{said}");
+        assert_eq!(interruptions(&told), expected, "{said}");
+    }
+}
