@@ -16,8 +16,9 @@
 //! tells something else again and again one after each pause; who is answered without an error has told what is stored,
 //! or has told something else since, or is a pod that is over; what nobody waits for is not written [`KEPT_FOR`] after
 //! it was told, nor when PEs are led to another replica: they may have told that one something else. That a PE of a
-//! consistent region has lost connections is written then, too: it says so once, and to one replica. Nothing is kept of
-//! PEs that are gone, and nothing that one has told is taken for the word of another one that is made under its name.
+//! consistent region has lost connections is written then, too: it says so once, and to one replica. Nor does that wait
+//! for the end of a pause, or long after a failure: a checkpoint may become complete meanwhile. Nothing is kept of PEs
+//! that are gone, and nothing that one has told is taken for the word of another one that is made under its name.
 
 use super::refusal::Refusal;
 use super::workers::Workers;
@@ -54,6 +55,9 @@ const AT_ONCE: u32 = 6;
 const MANY: u32 = 18;
 /// The pause in between. What is written after it is answered before the runtime gives up.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// When losses of a PE of a region are written that could not be: after 2 s at most, with jitter.
+const OF_LOSSES: BackOff = BackOff { first: Duration::from_millis(250), max: Duration::from_secs(1) };
 
 /// Whether PEs are led to other replicas, because this one ends or sees too little.
 pub(crate) type LedAway = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -98,6 +102,8 @@ struct Waiting {
     losses: Losses,
     /// The same of the write that has begun, until that is known to have succeeded.
     begun: Losses,
+    /// Writes of losses that have failed since.
+    failures: u32,
     answers: Vec<oneshot::Sender<Result<(), Refusal>>>,
 }
 
@@ -203,6 +209,7 @@ impl Reports {
             is_withdrawn: false,
             losses: Losses::of(&report),
             begun: Losses::default(),
+            failures: 0,
             report,
             answers: vec![answer],
         };
@@ -316,6 +323,14 @@ impl<C: Cluster> Work<C> {
         self.mirror.get(pe).is_some_and(|pe| !pe.spec.consistent_regions.is_empty())
     }
 
+    /// Whether the mirror shows a PE of a region that has all connections in this launch.
+    fn is_whole_in_region(&self, pe: &Key, launch_count: u64) -> bool {
+        self.mirror.get(pe).is_some_and(|pe| {
+            let known = connectivity(&pe).filter(|known| known.launch_count == launch_count);
+            known.is_some_and(|known| known.state == Connectivity::Full) && !pe.spec.consistent_regions.is_empty()
+        })
+    }
+
     /// What is to be done with a PE now: nothing, if it has told no news.
     fn begin(&self, pe: &Key) -> Turn {
         let (are_led_away, now) = ((self.are_led_away)(), Instant::now());
@@ -332,20 +347,29 @@ impl<C: Cluster> Work<C> {
             waiting.is_withdrawn = true;
         }
         let rest = paces.get(pe).map(|pace| pace.rest(now)).unwrap_or_default();
+        let mut report = waiting.report.clone();
         if !rest.is_zero() {
-            return Turn::Later(rest);
+            let tells_of_losses = waiting.has_losses() && !waiting.is_withdrawn;
+            if !tells_of_losses || !self.is_whole_in_region(pe, report.launch_count) {
+                return Turn::Later(rest);
+            }
+            // Its region must not go on meanwhile. That the PE has all again is written at the end of the pause.
+            if report.state == Connectivity::Full {
+                report.state = Connectivity::Partial;
+            }
         }
-        waiting.is_news = false;
+        waiting.is_news = report != waiting.report;
         waiting.begun = waiting.begun.and(std::mem::take(&mut waiting.losses));
         Turn::Write(Writing {
             uid: waiting.uid.clone(),
-            report: waiting.report.clone(),
+            report,
             is_withdrawn: waiting.is_withdrawn,
             losses: waiting.begun,
         })
     }
 
-    /// Says what has come of it, unless the PE has told something meanwhile: that is in the queue again.
+    /// Says what has come of it, unless the PE has told something meanwhile, which is in the queue again, or its last
+    /// word waits for the end of a pause.
     fn end(&self, pe: &Key, is_stored: bool, result: Result<(), Refusal>) -> Result<Outcome, Refusal> {
         let mut inner = self.inner.lock();
         let Inner { waiting: all, paces } = &mut *inner;
@@ -359,13 +383,23 @@ impl<C: Cluster> Work<C> {
         }
         if let Err(refusal @ Refusal::Later(_)) = &result {
             waiting.answer(&result);
-            return Err(refusal.clone());
+            if !waiting.has_losses() || !self.is_in_region(pe) {
+                return Err(refusal.clone());
+            }
+            if waiting.failures == 0 {
+                tracing::warn!(error = %refusal, "lost connections could not be recorded; will try again");
+            }
+            let delay = OF_LOSSES.delay(waiting.failures);
+            waiting.failures = waiting.failures.saturating_add(1);
+            return Ok(Outcome::Again(delay));
         }
         waiting.begun = Losses::default();
         if !waiting.is_news {
             entry.remove().answer(&result);
+            return Ok(Outcome::Done);
         }
-        Ok(Outcome::Done)
+        let rest = paces.get(pe).map(|pace| pace.rest(Instant::now())).unwrap_or_default();
+        Ok(if self.is_in_region(pe) { Outcome::Again(rest) } else { Outcome::Done })
     }
 }
 

@@ -1,7 +1,8 @@
 //! What PEs of consistent regions tell of connections that they lost (rules pe-api-4 and consistent-region-2).
 
 use super::reports::{OTHERS, Told, many};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity};
 use streams_kubernetes::Key;
 
@@ -93,4 +94,56 @@ async fn what_a_pe_of_a_region_has_lost_is_written_though_pes_are_led_away() {
         assert_eq!(told.answers(vec![told.tells(0, 13, "Full")]).await, [204], "{said}");
         assert_eq!(interruptions(&told), expected, "{said}");
     }
+}
+
+/// The region would drain and complete a checkpoint in the pause.
+#[tokio::test(start_paused = true)]
+async fn a_pe_of_a_region_that_has_told_too_much_has_lost_connections_at_once() {
+    // whether it has them again before its turn
+    for is_late in [false, true] {
+        let mut told = with_last(true);
+        for state in ["Full", "Partial"].into_iter().cycle().take(41) {
+            // Some are answered too late.
+            told.answers(vec![told.tells(0, 13, state)]).await;
+        }
+        for _ in 0..20 {
+            if told.cluster.reports.waiting() > 0 {
+                told.passes(1).await;
+            }
+        }
+        assert_eq!(stored(&told).state, Connectivity::Full, "{is_late}");
+        let before = interruptions(&told);
+        // Those of a namespace that are written at a time are others.
+        told.slow.store(100, Ordering::SeqCst);
+        let others = OTHERS.take(if is_late { 4 } else { 0 }).map(|pe| told.tells(0, pe, "Full"));
+        let all = others.chain([told.tells(1, 13, "Partial"), told.tells(2, 13, "Full")]).collect();
+        told.answers(all).await;
+        assert_eq!(interruptions(&told), before + 1, "{is_late}");
+        told.passes(10).await;
+        let expected = ReportedConnectivity { state: Connectivity::Full, launch_count: 2, interruptions: before + 1 };
+        assert_eq!(stored(&told), expected, "{is_late}");
+        assert_eq!(told.cluster.reports.waiting(), 0, "{is_late}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pe_of_a_region_has_lost_is_written_as_soon_as_the_api_server_is_back() {
+    let mut told = with_last(true);
+    assert_eq!(told.answers(vec![told.tells(0, 13, "Full")]).await, [204]);
+    let refuses = Arc::new(AtomicBool::new(true));
+    told.cluster.server.refuse({
+        let refuses = Arc::clone(&refuses);
+        move |call| {
+            let refuses = call.verb.is_write() && refuses.load(Ordering::SeqCst);
+            refuses.then(|| kube::core::Status::failure("etcd does not answer", "InternalError").with_code(500))
+        }
+    });
+    let both = vec![told.tells(0, 13, "Partial"), told.tells(10, 13, "Full")];
+    assert_eq!(told.answers(both).await, [503, 503]);
+    told.passes(35).await;
+    assert_eq!(interruptions(&told), 0);
+    refuses.store(false, Ordering::SeqCst);
+    told.passes(3).await;
+    assert_eq!((stored(&told).state, interruptions(&told)), (Connectivity::Full, 1));
+    assert_eq!(told.cluster.reports.waiting(), 0);
 }
