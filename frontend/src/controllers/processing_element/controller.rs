@@ -125,9 +125,9 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>, times: RollOutTimes) {
 fn wake_those_who_waited(submissions: &Submissions, queue: &Queue<Key>) {
     let queue = queue.clone();
     submissions.wake_by(move |pe, why| match why {
-        Woken::ByOthers => queue.add_patient(pe),
-        Woken::ByCommits => queue.add_patient_later(pe, RUNNING_WITHIN),
-        Woken::ByItsJob => queue.add_urgent(pe),
+        Woken::OthersRun => queue.add_patient(pe),
+        Woken::OthersAreCommitted => queue.add_patient_later(pe, RUNNING_WITHIN),
+        Woken::JobGoesOn => queue.add_urgent(pe),
     });
 }
 

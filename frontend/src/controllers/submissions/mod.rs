@@ -41,11 +41,11 @@ const RUNNING_AFTER_ANOTHER: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// The pods of the others run; or there will be none.
-    ByOthers,
+    OthersRun,
     /// The others are committed: their pods are waited for [`RUNNING_WITHIN`], at most.
-    ByCommits,
+    OthersAreCommitted,
     /// Its own job is to be brought to another generation.
-    ByItsJob,
+    JobGoesOn,
 }
 
 /// What is kept, by namespace.
@@ -193,7 +193,7 @@ impl Submissions {
     fn take_of(&self, job: &Key) -> Vec<(Key, Woken)> {
         let mut namespaces = self.lock();
         let of_namespace = namespaces.get_mut(&job.namespace);
-        of_namespace.map(|of_namespace| of_namespace.take_of(&job.name, Woken::ByItsJob)).unwrap_or_default()
+        of_namespace.map(|of_namespace| of_namespace.take_of(&job.name, Woken::JobGoesOn)).unwrap_or_default()
     }
 
     /// The job is being submitted. Returns the PEs that need not wait for long.
@@ -238,7 +238,7 @@ impl Submissions {
         let is_crowd = submission.own_until.is_some();
         let mut woken = of_namespace.woken_by_pods();
         if is_crowd {
-            woken.extend(of_namespace.take_of(&job.name, Woken::ByOthers));
+            woken.extend(of_namespace.take_of(&job.name, Woken::OthersRun));
         }
         woken
     }
@@ -269,7 +269,7 @@ impl OfNamespace {
             return Vec::new();
         }
         let waiting = std::mem::take(&mut self.waiting);
-        waiting.into_values().flatten().map(|pe| (pe, Woken::ByOthers)).collect()
+        waiting.into_values().flatten().map(|pe| (pe, Woken::OthersRun)).collect()
     }
 
     /// The same, as one job less is to be committed; if none is, all PEs that wait need not do so for long.
@@ -278,7 +278,7 @@ impl OfNamespace {
         if self.waited_for().any(Submission::is_prepared) {
             return woken;
         }
-        let waiting = self.waiting.values().flatten().map(|pe| (pe.clone(), Woken::ByCommits));
+        let waiting = self.waiting.values().flatten().map(|pe| (pe.clone(), Woken::OthersAreCommitted));
         woken.into_iter().chain(waiting).collect()
     }
 }

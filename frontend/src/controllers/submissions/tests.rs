@@ -130,7 +130,7 @@ fn pes_wait_for_all_such_jobs_of_their_namespace_and_for_no_other() {
     assert!(submissions.until("n", at(1_001)).is_some() && submissions.until("m", at(1_001)).is_none());
     assert_eq!(*woken.lock(), BTreeMap::new());
     mirror.remove(&Key::new("n", "b"));
-    let expected = ["n/one", "n/two"].map(|pe| (pe.to_owned(), Woken::ByOthers));
+    let expected = ["n/one", "n/two"].map(|pe| (pe.to_owned(), Woken::OthersRun));
     assert_eq!(*woken.lock(), expected.into());
     assert!(!submissions.wait(&other, "x"));
     assert_eq!(submissions.len(), 0);
@@ -150,7 +150,7 @@ fn pes_whose_own_job_is_to_be_changed_do_not_wait() {
         let proposal = is_proposed.then(ProposedPlan::default);
         changed.status = Some(JobStatus { generation: Some(generation), proposal, ..JobStatus::default() });
         mirror.insert(changed.clone());
-        let expected = [("n/one".to_owned(), Woken::ByItsJob)].into_iter().take(expected);
+        let expected = [("n/one".to_owned(), Woken::JobGoesOn)].into_iter().take(expected);
         assert_eq!(*woken.lock(), expected.collect(), "{generation} {is_proposed}");
     }
     assert_eq!(submissions.len(), 2, "the job, and the PE of another one");
@@ -213,13 +213,13 @@ fn pes_are_woken_when_all_pods_run_and_not_later_than_some_time_after_the_last_c
     jobs.insert(commit(job("n", "a"), 1));
     assert_woken(None, "b is not committed");
     jobs.insert(commit(job("n", "b"), 1));
-    assert_woken(Some(Woken::ByCommits), "both are");
+    assert_woken(Some(Woken::OthersAreCommitted), "both are");
     pods.insert(pod("n", "a", 0, "Running"));
     assert_woken(None, "that of b does not run");
     pods.insert(pod("n", "b", 0, "Pending"));
     assert_woken(None, "it is on its way");
     pods.insert(pod("n", "b", 0, "Running"));
-    assert_woken(Some(Woken::ByOthers), "both run");
+    assert_woken(Some(Woken::OthersRun), "both run");
     assert!(!submissions.wait(&Key::new("n", "two"), "x"), "there is nobody to wait for");
     let mut rolled_out = commit(job("n", "a"), 1);
     rollout(&mut rolled_out).finished_at = Some(MicroTime(at(1_120)));
@@ -239,7 +239,7 @@ fn a_job_whose_pods_never_run_keeps_no_pe_of_later_jobs_from_being_woken() {
     jobs.insert(commit(job("n", "b"), 1));
     woken.lock().clear();
     pods.insert(pod("n", "b", 0, "Running"));
-    assert_eq!(*woken.lock(), [("n/one".to_owned(), Woken::ByOthers)].into());
+    assert_eq!(*woken.lock(), [("n/one".to_owned(), Woken::OthersRun)].into());
 }
 
 #[test]
@@ -253,6 +253,6 @@ fn pes_of_a_large_job_are_woken_when_its_own_pods_run() {
         assert_eq!(*woken.lock(), BTreeMap::new(), "{pe}");
         pods.insert(pod("n", "a", pe, "Running"));
     }
-    assert_eq!(*woken.lock(), [("n/one".to_owned(), Woken::ByOthers)].into());
+    assert_eq!(*woken.lock(), [("n/one".to_owned(), Woken::OthersRun)].into());
     assert_eq!(submissions.own_until("n", "a", at(1_100)), None);
 }
