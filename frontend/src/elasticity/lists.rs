@@ -112,7 +112,8 @@ impl<V: ClusterView> Elasticity<V> {
     }
 
     fn sight_of(&self, namespace: &str, name: &str, regions: &[Arc<ParallelRegion>], age: Age) -> Sight {
-        let job = self.view.job(namespace, name);
+        // Whoever lists a namespace looks at all of its jobs.
+        let job = self.view.job_in_passing(namespace, name);
         let ready = job.as_deref().map(|job| self.ready(namespace, name, job, age)).unwrap_or_default();
         self.sight_with(namespace, name, regions, job, ready)
     }

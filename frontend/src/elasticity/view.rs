@@ -14,6 +14,9 @@ pub trait ClusterView: Send + Sync + 'static {
     /// The job of this name.
     fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>>;
 
+    /// The same, for who looks at many jobs.
+    fn job_in_passing(&self, namespace: &str, name: &str) -> Option<Arc<Job>>;
+
     /// Whether the namespace has any job.
     fn has_jobs(&self, namespace: &str) -> bool;
 
@@ -76,6 +79,10 @@ fn is_of(region: &ParallelRegion, job: Option<&str>) -> bool {
 impl ClusterView for Mirrors {
     fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
         self.jobs.get(&Key::new(namespace, name))
+    }
+
+    fn job_in_passing(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
+        self.jobs.kept(&Key::new(namespace, name))?.read_in_passing()
     }
 
     fn has_jobs(&self, namespace: &str) -> bool {

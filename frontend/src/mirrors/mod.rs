@@ -282,9 +282,9 @@ fn applied<K: Mirrored>(watch: Watch<K>) -> Watch<K> {
 impl Mirrors {
     /// Empty mirrors that [`Mirrors::run`] fills.
     pub fn new(metrics: &Metrics) -> Self {
-        // A job is asked for at every change of each of its objects.
         let refusals = Refusals::default();
-        let jobs = Watch::in_form(metrics, indexes(), Form::Unpacked).among(&refusals);
+        // A job is asked for at every change of each of its objects, and hardly when none of them changes.
+        let jobs = Watch::in_form(metrics, indexes(), Form::PackedAtRest).among(&refusals);
         let parallel_regions = Watch::new(metrics, &INDEXES_OF_REGIONS).among(&refusals);
         let resizes = Watch::new(metrics, &INDEXES_OF_RESIZES).among(&refusals);
         let job_changes = JobChanges::default();

@@ -4,7 +4,7 @@
 //! that are few are all kept.
 //!
 //! Tenants may annotate and label all of these, with hundreds of kilobytes each, and whoever looks at an object unpacks
-//! it. Jobs are even kept as they are unpacked.
+//! it. Jobs even stay unpacked while they are looked at.
 //!
 //! What is written is never what is left of an object: of a status that is written the API server takes nothing but the
 //! status, and all other writes say which fields they change. But it takes what is left out of such an object for

@@ -3,27 +3,36 @@
 //! Kubernetes' types are made for one object at a time: each has a place for every field that there could be, and a
 //! piece of memory of its own for each text in it, several times what the same object takes as JSON. A mirror has
 //! thousands of objects and is asked for few of them at a time. So it keeps their JSON, packed ([`packed`]) into one
-//! piece of memory each, and whoever looks at an object reads it again.
+//! piece of memory each, and whoever looks at an object reads it again. Objects of a kind that many ask for at the same
+//! time are unpacked once for all of them ([`Form::PackedAtRest`]).
 //!
-//! Invariant: what is kept can be read. An object whose JSON could not is kept as it is.
+//! Invariants:
+//! * what is kept can be read. An object whose JSON could not is kept as it is;
+//! * an arrival is the same for whoever reads it, whether it was at hand or rested.
 //!
 //! [`packed`]: super::packed
 
 use super::Mirrored;
 use super::packed::{Packed, Packer};
 use kube::core::ObjectMeta;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How a mirror keeps its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// As JSON, compressed: for kinds of which there are many.
     Packed,
-    /// As they are: for a kind that is asked for much more often than it changes.
+    /// The same, with the object beside it while somebody reads it time and again: for a kind that is asked for much
+    /// while something happens, and then hardly.
+    PackedAtRest,
+    /// As they are: for a kind of which there are few.
     Unpacked,
 }
 
@@ -32,27 +41,40 @@ pub struct Kept<K>(Content<K>);
 
 enum Content<K> {
     Packed(Packed, PhantomData<fn() -> K>),
-    Unpacked(Arc<K>),
+    /// In memory of its own: of all that is packed each would have to have room for it.
+    Unpacked(Arc<Unpacked<K>>),
+}
+
+enum Unpacked<K> {
+    Always(Arc<K>),
+    WhileRead(Resting<K>),
+}
+
+/// An object that is packed, and is there as it is while it is read.
+struct Resting<K> {
+    packed: Packed,
+    in_use: Mutex<Option<InUse<K>>>,
+}
+
+struct InUse<K> {
+    object: Arc<K>,
+    read_at: Instant,
 }
 
 impl<K> Clone for Kept<K> {
     fn clone(&self) -> Self {
         Self(match &self.0 {
             Content::Packed(packed, kind) => Content::Packed(packed.clone(), *kind),
-            Content::Unpacked(object) => Content::Unpacked(Arc::clone(object)),
+            Content::Unpacked(unpacked) => Content::Unpacked(Arc::clone(unpacked)),
         })
     }
 }
 
 impl<K> fmt::Debug for Kept<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Content::Packed(packed, _) => {
-                let json = packed.unpacked(|json| String::from_utf8_lossy(json).into_owned());
-                write!(f, "Kept({})", json.unwrap_or_default())
-            }
-            Content::Unpacked(_) => f.write_str("Kept(unpacked)"),
-        }
+        let Some(packed) = self.packed() else { return f.write_str("Kept(unpacked)") };
+        let json = packed.unpacked(|json| String::from_utf8_lossy(json).into_owned());
+        write!(f, "Kept({})", json.unwrap_or_default())
     }
 }
 
@@ -62,16 +84,51 @@ struct Described {
     metadata: ObjectMeta,
 }
 
+impl<K> Kept<K> {
+    fn packed(&self) -> Option<&Packed> {
+        match &self.0 {
+            Content::Packed(packed, _) => Some(packed),
+            Content::Unpacked(unpacked) => match &**unpacked {
+                Unpacked::Always(_) => None,
+                Unpacked::WhileRead(resting) => Some(&resting.packed),
+            },
+        }
+    }
+
+    /// The object, if it is there as it is.
+    fn at_hand(&self) -> Option<Arc<K>> {
+        let Content::Unpacked(unpacked) = &self.0 else { return None };
+        match &**unpacked {
+            Unpacked::Always(object) => Some(Arc::clone(object)),
+            Unpacked::WhileRead(resting) => resting.in_use.lock().as_ref().map(|in_use| Arc::clone(&in_use.object)),
+        }
+    }
+
+    /// Lets the object rest, packed, if nobody has read it for so long. Whoever has it goes on having it.
+    pub(super) fn let_rest(&self, unread_for: Duration) {
+        let Content::Unpacked(unpacked) = &self.0 else { return };
+        let Unpacked::WhileRead(resting) = &**unpacked else { return };
+        // Somebody reads it just now.
+        let Some(mut in_use) = resting.in_use.try_lock() else { return };
+        let rests = in_use.take_if(|in_use| in_use.read_at.elapsed() >= unread_for);
+        drop(in_use);
+        drop(rests);
+    }
+}
+
 impl<K: Mirrored> Kept<K> {
-    /// Keeps an object; packed if there is a packer.
-    pub(super) fn new(object: Arc<K>, packer: Option<&Packer>) -> Self {
-        let packed = packer.and_then(|packer| {
-            let json = serde_json::to_vec(&*object).ok().filter(|json| serde_json::from_slice::<K>(json).is_ok())?;
-            Some(packer.pack(&json))
-        });
+    /// Keeps an object in this form.
+    pub(super) fn new(object: Arc<K>, form: Form, packer: &Packer) -> Self {
+        let packed = if form == Form::Unpacked { None } else { packed(&*object, packer) };
         Self(match packed {
-            Some(packed) => Content::Packed(packed, PhantomData),
-            None => Content::Unpacked(object),
+            Some((packed, _)) if form == Form::Packed => Content::Packed(packed, PhantomData),
+            // What has just arrived is about to be read.
+            Some((packed, read)) => {
+                let in_use = InUse { object: Arc::new(read), read_at: Instant::now() };
+                let resting = Resting { packed, in_use: Mutex::new(Some(in_use)) };
+                Content::Unpacked(Arc::new(Unpacked::WhileRead(resting)))
+            }
+            None => Content::Unpacked(Arc::new(Unpacked::Always(object))),
         })
     }
 
@@ -79,36 +136,39 @@ impl<K: Mirrored> Kept<K> {
     pub fn read(&self) -> Option<Arc<K>> {
         match &self.0 {
             Content::Packed(packed, _) => parsed(packed).map(Arc::new),
-            Content::Unpacked(object) => Some(Arc::clone(object)),
+            Content::Unpacked(unpacked) => match &**unpacked {
+                Unpacked::Always(object) => Some(Arc::clone(object)),
+                Unpacked::WhileRead(resting) => resting.read(),
+            },
         }
+    }
+
+    /// The same, for who reads many objects once: those that rest go on resting.
+    pub fn read_in_passing(&self) -> Option<Arc<K>> {
+        self.at_hand().or_else(|| self.packed().and_then(parsed).map(Arc::new))
     }
 
     /// The metadata of the object: less to read than all of it.
     pub fn metadata(&self) -> Option<ObjectMeta> {
-        match &self.0 {
-            Content::Packed(packed, _) => parsed(packed).map(|described: Described| described.metadata),
-            Content::Unpacked(object) => Some(object.meta().clone()),
+        if let Some(object) = self.at_hand() {
+            return Some(object.meta().clone());
         }
+        self.packed().and_then(parsed).map(|described: Described| described.metadata)
     }
 
     /// What a type has of the object that leaves out the rest: that is skipped, and takes no memory.
     pub fn read_part<T: DeserializeOwned>(&self) -> Option<T> {
-        match &self.0 {
-            Content::Packed(packed, _) => parsed(packed),
-            Content::Unpacked(object) => {
-                let json = serde_json::to_vec(&**object).ok()?;
-                serde_json::from_slice(&json).inspect_err(|error| tracing::error!(%error, "not a part of it")).ok()
-            }
+        if let Some(packed) = self.packed() {
+            return parsed(packed);
         }
+        let json = serde_json::to_vec(&*self.at_hand()?).ok()?;
+        serde_json::from_slice(&json).inspect_err(|error| tracing::error!(%error, "not a part of it")).ok()
     }
 
-    /// Octets of the JSON that whoever reads the object unpacks and parses: none if it is kept as it is. Nothing is
-    /// unpacked for that.
+    /// Octets of the JSON that whoever reads the object unpacks and parses, at most: none if it is kept as it is.
+    /// Nothing is unpacked for that.
     pub fn octets(&self) -> usize {
-        match &self.0 {
-            Content::Packed(packed, _) => packed.plain_len(),
-            Content::Unpacked(_) => 0,
-        }
+        self.packed().map_or(0, Packed::plain_len)
     }
 
     /// Whether both are one arrival of an object. What was read of one is so of the other.
@@ -122,7 +182,7 @@ impl<K: Mirrored> Kept<K> {
 
     /// Whether two states of an object are known to be the same: they are of one version.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        if let (Content::Packed(one, _), Content::Packed(other, _)) = (&self.0, &other.0)
+        if let (Some(one), Some(other)) = (self.packed(), other.packed())
             && !one.is_same(other)
         {
             return false;
@@ -131,6 +191,26 @@ impl<K: Mirrored> Kept<K> {
         let (version, other) = (version(self), version(other));
         version.as_ref().is_some_and(|(_, version)| version.is_some()) && version == other
     }
+}
+
+impl<K: DeserializeOwned> Resting<K> {
+    /// The object, which is at hand from now on. Who asks while it is unpacked waits, and has it from who unpacks it.
+    fn read(&self) -> Option<Arc<K>> {
+        let mut in_use = self.in_use.lock();
+        let object = match in_use.take() {
+            Some(in_use) => in_use.object,
+            None => Arc::new(parsed(&self.packed)?),
+        };
+        *in_use = Some(InUse { object: Arc::clone(&object), read_at: Instant::now() });
+        Some(object)
+    }
+}
+
+/// An object packed, and as it will be read.
+fn packed<K: Mirrored>(object: &K, packer: &Packer) -> Option<(Packed, K)> {
+    let json = serde_json::to_vec(object).ok()?;
+    let read = serde_json::from_slice(&json).ok()?;
+    Some((packer.pack(&json), read))
 }
 
 /// What was written as JSON can be read.
@@ -152,7 +232,7 @@ mod tests {
     use std::borrow::Cow;
 
     fn service(value: Value) -> Kept<Service> {
-        Kept::new(Arc::new(serde_json::from_value(value).unwrap()), Some(&Packer::default()))
+        Kept::new(Arc::new(serde_json::from_value(value).unwrap()), Form::Packed, &Packer::default())
     }
 
     #[test]
@@ -168,10 +248,15 @@ mod tests {
         .unwrap();
         let packer = Packer::default();
         let octets = serde_json::to_vec(&object).unwrap().len();
-        for (packer, octets) in [(Some(&packer), octets), (None, 0)] {
+        for (form, octets) in [(Form::Packed, octets), (Form::PackedAtRest, octets), (Form::Unpacked, 0)] {
             // Often enough that there is a dictionary.
-            for _ in 0..100 {
-                let kept = Kept::new(Arc::new(object.clone()), packer);
+            for rests in (0..100).map(|number| number % 2 == 0) {
+                let kept = Kept::new(Arc::new(object.clone()), form, &packer);
+                if rests {
+                    kept.let_rest(Duration::ZERO);
+                }
+                assert_eq!(kept.metadata().as_ref(), Some(&object.metadata), "{kept:?}");
+                assert_eq!(kept.read_in_passing().as_deref(), Some(&object), "{kept:?}");
                 assert_eq!(kept.read().as_deref(), Some(&object), "{kept:?}");
                 assert_eq!(kept.metadata().as_ref(), Some(&object.metadata), "{kept:?}");
                 let part: Option<Described> = kept.read_part();
@@ -205,11 +290,47 @@ mod tests {
     fn what_is_identical_is_one_arrival() {
         let object = Arc::new(Service::default());
         let packer = Packer::default();
-        for packer in [Some(&packer), None] {
-            let kept = Kept::new(Arc::clone(&object), packer);
-            let another = Kept::new(Arc::new(Service::default()), packer);
-            assert!(kept.is_identical(&kept.clone()) && !kept.is_identical(&another));
+        for form in [Form::Packed, Form::PackedAtRest, Form::Unpacked] {
+            let kept = Kept::new(Arc::clone(&object), form, &packer);
+            let another = Kept::new(Arc::new(Service::default()), form, &packer);
+            let same = kept.clone();
+            same.let_rest(Duration::ZERO);
+            assert!(kept.is_identical(&same) && !kept.is_identical(&another), "{form:?}");
         }
+    }
+
+    #[test]
+    fn an_object_is_at_hand_from_when_it_is_read_until_it_rests() {
+        let kept = Kept::new(Arc::new(Service::default()), Form::PackedAtRest, &Packer::default());
+        let hour = Duration::from_secs(3_600);
+        // what is done -> whether the object is at hand then
+        type Step = (&'static str, fn(&Kept<Service>, Duration), bool);
+        let table: [Step; 9] = [
+            ("it arrives", |_, _| {}, true),
+            ("it was not unread for so long", |kept, hour| kept.let_rest(hour), true),
+            ("it rests", |kept, _| kept.let_rest(Duration::ZERO), false),
+            ("it is read in passing", |kept, _| assert!(kept.read_in_passing().is_some()), false),
+            ("its metadata are read", |kept, _| assert!(kept.metadata().is_some()), false),
+            ("a part is read", |kept, _| assert!(kept.read_part::<Described>().is_some()), false),
+            ("it is read", |kept, _| assert!(kept.read().is_some()), true),
+            ("it is read in passing again", |kept, _| assert!(kept.read_in_passing().is_some()), true),
+            ("it rests again", |kept, _| kept.let_rest(Duration::ZERO), false),
+        ];
+        for (what, step, expected) in table {
+            step(&kept, hour);
+            assert_eq!(kept.at_hand().is_some(), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn who_reads_while_it_is_at_hand_shares_it_and_who_has_it_keeps_it() {
+        let kept = Kept::new(Arc::new(Service::default()), Form::PackedAtRest, &Packer::default());
+        kept.let_rest(Duration::ZERO);
+        let (one, other) = (kept.read().unwrap(), kept.clone().read().unwrap());
+        assert!(Arc::ptr_eq(&one, &other));
+        kept.let_rest(Duration::ZERO);
+        let again = kept.read().unwrap();
+        assert!(!Arc::ptr_eq(&one, &again) && one == again);
     }
 
     /// A kind whose JSON cannot be read.
@@ -252,8 +373,11 @@ mod tests {
     fn an_object_whose_json_cannot_be_read_is_kept_as_it_is() {
         let metadata = ObjectMeta { name: Some("a".to_owned()), ..ObjectMeta::default() };
         let object = Unreadable { metadata };
-        let kept = Kept::new(Arc::new(object.clone()), Some(&Packer::default()));
-        assert_eq!(kept.read().as_deref(), Some(&object));
-        assert_eq!(kept.metadata(), Some(object.metadata));
+        for form in [Form::Packed, Form::PackedAtRest] {
+            let kept = Kept::new(Arc::new(object.clone()), form, &Packer::default());
+            kept.let_rest(Duration::ZERO);
+            assert_eq!(kept.read().as_deref(), Some(&object), "{form:?}");
+            assert_eq!(kept.metadata().as_ref(), Some(&object.metadata), "{form:?}");
+        }
     }
 }

@@ -15,7 +15,8 @@
 //! * A mirror knows how long it has heard nothing ([`Watch::silence`]); a watch that does not begin, or falls silent,
 //!   is begun anew (rule call-18).
 //! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror. What is left of them
-//!   is kept as compressed JSON ([`Kept`]) and read by whoever asks for it.
+//!   is kept as compressed JSON ([`Kept`]) and read by whoever asks for it. Whoever looks at all objects leaves those
+//!   packed that rest ([`Form::PackedAtRest`]).
 //! * An object that cannot be read (a newer version wrote it, or somebody something) keeps its last readable state, and
 //!   is counted; all others are read.
 //!
@@ -63,8 +64,14 @@ use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch as latest;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+
+/// An object rests that nobody has read for so long. Whoever reads it next unpacks it, as every object of other kinds,
+/// so this need not be longer than what happens in a row. It must be shorter than the time between two looks at a part
+/// of it, each of which asks for the whole: every part is looked at again from time to time, one after the other
+/// (rule call-21).
+const RESTS: Duration = Duration::from_secs(5);
 
 /// Which namespaces are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,8 +138,8 @@ pub struct Watch<K: 'static> {
 struct SharedWatch<K: 'static> {
     store: RwLock<Store<K>>,
     indexes: &'static [Index<K>],
-    /// `None`: objects are kept as they are.
-    packer: Option<Packer>,
+    form: Form,
+    packer: Packer,
     subscribers: RwLock<Vec<Subscriber<K>>>,
     departure_subscribers: RwLock<Vec<DepartureSubscriber<K>>>,
     synced: latest::Sender<bool>,
@@ -173,7 +180,8 @@ impl<K: Mirrored> Watch<K> {
         let shared = SharedWatch {
             store: RwLock::new(Store::new(indexes)),
             indexes,
-            packer: (form == Form::Packed).then(Packer::default),
+            form,
+            packer: Packer::default(),
             subscribers: RwLock::new(Vec::new()),
             departure_subscribers: RwLock::new(Vec::new()),
             synced: latest::Sender::new(false),
@@ -222,10 +230,10 @@ impl<K: Mirrored> Watch<K> {
         self.store().keys()
     }
 
-    /// All objects, by namespace and name. Each is read when it is its turn.
+    /// All objects, by namespace and name. Each is read when it is its turn, in passing.
     pub fn list(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
         let objects = self.store().list();
-        objects.into_iter().filter_map(|object| object.read())
+        objects.into_iter().filter_map(|object| object.read_in_passing())
     }
 
     /// Whether there is any object in a namespace.
@@ -233,9 +241,9 @@ impl<K: Mirrored> Watch<K> {
         self.store().has_namespace(namespace)
     }
 
-    /// The objects of a namespace, by name. Each is read when it is its turn.
+    /// The objects of a namespace, by name. Each is read when it is its turn, in passing.
     pub fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
-        self.kept_of_namespace(namespace).into_iter().filter_map(|object| object.read())
+        self.kept_of_namespace(namespace).into_iter().filter_map(|object| object.read_in_passing())
     }
 
     /// The same, to be read in part.
@@ -376,7 +384,20 @@ impl<K: Mirrored> Watch<K> {
         });
         tokio::select! {
             _ = future::join_all(watches) => {}
+            () = self.let_rest() => {}
             () = stop.cancelled() => {}
+        }
+    }
+
+    /// Lets objects rest that nobody reads, for ever.
+    async fn let_rest(&self) {
+        if self.shared.form != Form::PackedAtRest {
+            return future::pending().await;
+        }
+        loop {
+            sleep(RESTS).await;
+            let objects = self.store().list();
+            objects.iter().for_each(|object| object.let_rest(RESTS));
         }
     }
 
@@ -510,9 +531,9 @@ impl<K: Mirrored> Watch<K> {
         let departures = self.shared.departure_subscribers.read();
         let subscribers = self.shared.subscribers.read();
         for Replacement { before, after, is_in_place } in changes {
-            let before = before.filter(|_| !is_in_place).and_then(|kept| kept.read());
+            let before = before.filter(|_| !is_in_place).and_then(|kept| kept.read_in_passing());
             let arrived = arrived.filter(|_| after.is_some());
-            let read = after.filter(|_| arrived.is_none()).and_then(|kept| kept.read());
+            let read = after.filter(|_| arrived.is_none()).and_then(|kept| kept.read_in_passing());
             let after = read.as_deref().or(arrived);
             if let (Some(gone), None) = (&before, after) {
                 departures.iter().for_each(|subscriber| subscriber(gone, departure));
@@ -527,7 +548,7 @@ impl<K: Mirrored> Watch<K> {
 
     /// What the mirror is to keep of an object; made before others have to wait for the mirror.
     fn arrival(&self, object: Arc<K>) -> Arrival<K> {
-        Store::arrival(self.shared.indexes, self.shared.packer.as_ref(), object)
+        Store::arrival(self.shared.indexes, self.shared.form, &self.shared.packer, object)
     }
 
     fn store(&self) -> RwLockReadGuard<'_, Store<K>> {

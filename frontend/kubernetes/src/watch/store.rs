@@ -8,7 +8,7 @@
 //! Invariants: an object is in those groups that the indexes say of its last state; one name has one object; what is
 //! told of an object never takes it back to an earlier state, only a list does.
 
-use super::kept::Kept;
+use super::kept::{Form, Kept};
 use super::packed::Packer;
 use super::{Index, Mirrored, version};
 use crate::Key;
@@ -70,10 +70,10 @@ impl<K: Mirrored> Store<K> {
     }
 
     /// What the mirror would keep of an object. It takes a while.
-    pub(super) fn arrival(indexes: &[Index<K>], packer: Option<&Packer>, object: Arc<K>) -> Arrival<K> {
+    pub(super) fn arrival(indexes: &[Index<K>], form: Form, packer: &Packer, object: Arc<K>) -> Arrival<K> {
         let (key, groups) = (Key::of(&*object), groups(indexes, &object));
         let (relations, version) = (relations(&groups, object.meta()), version(object.meta()));
-        Arrival { key, groups, entry: Entry { relations, version, object: Kept::new(object, packer) } }
+        Arrival { key, groups, entry: Entry { relations, version, object: Kept::new(object, form, packer) } }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -202,7 +202,7 @@ impl<K: Mirrored> Store<K> {
 
     /// Takes an object from the groups of this state of it.
     fn unindex(&mut self, key: &Key, object: &Kept<K>) {
-        let groups = object.read().map(|object| groups(self.indexes, &object));
+        let groups = object.read_in_passing().map(|object| groups(self.indexes, &object));
         for (index, members) in self.members.iter_mut().enumerate() {
             match &groups {
                 Some(groups) => {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn apply(store: &mut Store<Service>, object: Service) {
-        store.apply(Store::arrival(&INDEXES, Some(&Packer::default()), Arc::new(object)));
+        store.apply(Store::arrival(&INDEXES, Form::Packed, &Packer::default(), Arc::new(object)));
     }
 
     #[test]
@@ -340,7 +340,7 @@ mod tests {
         let with_uid = |uid: Option<&str>| {
             let mut object = service("a", "x", "x1");
             object.metadata.uid = uid.map(str::to_owned);
-            Store::arrival(&INDEXES, Some(&Packer::default()), Arc::new(object))
+            Store::arrival(&INDEXES, Form::Packed, &Packer::default(), Arc::new(object))
         };
         // uid before, uid after -> what is told: whether there is a state before, and after
         let replaced: &[(bool, bool)] = &[(true, false), (false, true)];
@@ -381,9 +381,10 @@ mod tests {
             (None, Some("19"), 1),
             (Some("2"), Some("19"), 2),
         ];
-        for packer in [Some(Packer::default()), None] {
+        let packer = Packer::default();
+        for form in [Form::Packed, Form::PackedAtRest, Form::Unpacked] {
             for (uid, version, expected) in table {
-                let arrival = |object: Service| Store::arrival(&INDEXES, packer.as_ref(), Arc::new(object));
+                let arrival = |object: Service| Store::arrival(&INDEXES, form, &packer, Arc::new(object));
                 let mut store = Store::new(&INDEXES);
                 store.apply(arrival(state(Some("1"), Some("20"), "x")));
                 let told = store.apply(arrival(state(uid, version, "y"))).len();

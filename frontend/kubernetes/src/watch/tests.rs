@@ -126,6 +126,29 @@ fn the_state_before_is_told_if_it_leads_elsewhere() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_object_rests_that_nobody_reads_but_with_all_others() {
+    let watch: Watch<Service> = Watch::in_form(&Metrics::new("test"), &INDEXES, Form::PackedAtRest);
+    let keys = ["a", "b"].map(|name| Key::new("n", name));
+    watch.insert(service("n", "a", "1"));
+    watch.insert(service("n", "b", "1"));
+    let looks = async {
+        let read = keys.each_ref().map(|key| Arc::downgrade(&watch.get(key).unwrap()));
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(watch.get(&keys[0]).is_some());
+            assert_eq!((watch.list().count(), watch.of_namespace("n").count()), (2, 2));
+        }
+        read.map(|object| object.upgrade().is_some())
+    };
+    let are_at_hand = tokio::select! {
+        are_at_hand = looks => are_at_hand,
+        () = watch.let_rest() => panic!("it has ended"),
+    };
+    assert_eq!(are_at_hand, [true, false]);
+    assert_eq!(watch.get(&keys[1]).map(|object| Key::of(&*object)).as_ref(), Some(&keys[1]));
+}
+
 /// How an API server answers watches.
 #[derive(Clone, Copy, Debug)]
 enum Answers {

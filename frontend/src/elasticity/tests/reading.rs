@@ -69,6 +69,10 @@ impl ClusterView for Watched {
         self.mirrors.job(namespace, name)
     }
 
+    fn job_in_passing(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
+        self.mirrors.job_in_passing(namespace, name)
+    }
+
     fn has_jobs(&self, namespace: &str) -> bool {
         self.mirrors.has_jobs(namespace)
     }
