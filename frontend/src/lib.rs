@@ -19,6 +19,7 @@
 //! | `status_changes` | changes of a status that the next read shows |
 //! | `pods_of_pe` | names of the pods of a PE, and which of those that look like them are read |
 //! | `of_job`, `owner` | which job an object is of; whom a key belongs to |
+//! | `uid` | uids as they are kept of thousands of objects |
 //! | `start_hash` | how a change by somebody else shows, of what pods are replaced for, or regions reset |
 //! | `fair_semaphore` | permits that namespaces share |
 //! | `long_objects` | what takes long because an object is long, beside the threads that serve everybody |
@@ -56,3 +57,4 @@ pub mod settings;
 mod start_hash;
 mod status_changes;
 mod subscription;
+mod uid;

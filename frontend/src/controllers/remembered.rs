@@ -10,6 +10,7 @@
 //!
 //! Knows: names and uids. Must not know: what is kept, and why.
 
+use crate::uid::Uid;
 use kube::ResourceExt;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ pub(crate) struct Remembered<V> {
 type Values<V> = Arc<Mutex<HashMap<Key, Box<Remembrance<V>>>>>;
 
 struct Remembrance<V> {
-    uid: String,
+    uid: Uid,
     value: V,
 }
 
@@ -64,9 +65,9 @@ impl<V> Remembered<V> {
     /// Gives access to the value of the object with this uid; `new` makes it if there is none.
     pub(crate) fn with<T>(&self, key: &Key, uid: &str, new: impl Fn() -> V, look: impl FnOnce(&mut V) -> T) -> T {
         let mut values = self.lock();
-        let fresh = || Box::new(Remembrance { uid: uid.to_owned(), value: new() });
+        let fresh = || Box::new(Remembrance { uid: uid.into(), value: new() });
         let remembrance = values.entry(key.clone()).or_insert_with(fresh);
-        if remembrance.uid != uid {
+        if !remembrance.uid.is(uid) {
             *remembrance = fresh();
         }
         look(&mut remembrance.value)
@@ -75,19 +76,19 @@ impl<V> Remembered<V> {
     /// Gives access to the value of the object with this uid, if there is one.
     pub(crate) fn find<T>(&self, key: &Key, uid: &str, look: impl FnOnce(&mut V) -> T) -> Option<T> {
         let mut values = self.lock();
-        let remembrance = values.get_mut(key).filter(|remembrance| remembrance.uid == uid)?;
+        let remembrance = values.get_mut(key).filter(|remembrance| remembrance.uid.is(uid))?;
         Some(look(&mut remembrance.value))
     }
 
     /// The object with this uid has this value from now on.
     pub(crate) fn keep(&self, key: &Key, uid: &str, value: V) {
-        self.lock().insert(key.clone(), Box::new(Remembrance { uid: uid.to_owned(), value }));
+        self.lock().insert(key.clone(), Box::new(Remembrance { uid: uid.into(), value }));
     }
 
     /// Nothing is kept of the object with this uid.
     pub(crate) fn forget(&self, key: &Key, uid: &str) {
         let mut values = self.lock();
-        if values.get(key).is_some_and(|remembrance| remembrance.uid == uid) {
+        if values.get(key).is_some_and(|remembrance| remembrance.uid.is(uid)) {
             values.remove(key);
             give_back(&mut values);
         }

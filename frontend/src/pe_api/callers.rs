@@ -104,6 +104,7 @@ impl Callers {
         if before == now {
             return;
         }
+        let key = &pods.own_key(key).unwrap_or_else(|| key.clone());
         for before in before.into_iter().flatten() {
             if let Some(keys) = known.pods.get_mut(&before) {
                 keys.retain(|other| other != key);

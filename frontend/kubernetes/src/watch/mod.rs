@@ -230,6 +230,11 @@ impl<K: Mirrored> Watch<K> {
         self.store().keys()
     }
 
+    /// The key of an object as the mirror has it: whoever keeps it with the object takes no memory for its texts.
+    pub fn own_key(&self, key: &Key) -> Option<Key> {
+        self.store().own_key(key)
+    }
+
     /// All objects, by namespace and name. Each is read when it is its turn, in passing.
     pub fn list(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
         let objects = self.store().list();

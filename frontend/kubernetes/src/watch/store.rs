@@ -84,6 +84,11 @@ impl<K: Mirrored> Store<K> {
         self.objects.get(key).map(|entry| entry.object.clone())
     }
 
+    /// The key with the texts that the mirror has.
+    pub(super) fn own_key(&self, key: &Key) -> Option<Key> {
+        self.objects.get_key_value(key).map(|(known, _)| known.clone())
+    }
+
     pub(super) fn keys(&self) -> Vec<Key> {
         self.objects.keys().cloned().collect()
     }
@@ -192,8 +197,8 @@ impl<K: Mirrored> Store<K> {
 
     /// The key with the texts that the mirror has already.
     fn sharing(&self, key: Key) -> Key {
-        if let Some((known, _)) = self.objects.get_key_value(&key) {
-            return known.clone();
+        if let Some(known) = self.own_key(&key) {
+            return known;
         }
         let neighbour = from(&self.objects, &key.namespace).next().map(|(known, _)| &known.namespace);
         let namespace = neighbour.filter(|namespace| **namespace == key.namespace).cloned();

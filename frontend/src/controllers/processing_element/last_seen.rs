@@ -11,6 +11,7 @@ use super::unclaimed::Unclaimed;
 use crate::controllers::remembered::Remembered;
 use crate::controllers::times::{Clocks, whole_seconds};
 use crate::mirrors::{Mirrors, pe_of};
+use crate::uid::Uid;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
@@ -112,7 +113,7 @@ impl SeenPod {
 /// The last state of a pod, as it is kept.
 #[derive(Clone, Debug)]
 struct LastState {
-    uid: Box<str>,
+    uid: Uid,
     launch_count: u64,
     /// See [`SeenPod::deletion_seen`].
     deletion_seen: bool,
@@ -152,7 +153,7 @@ impl LastState {
     /// The same, whatever becomes of the mirror; and about how many bytes it takes.
     fn on_its_own(self) -> Option<(Self, usize)> {
         let seen = self.seen()?;
-        let bytes = size_of::<Self>() + self.uid.len() + seen.bytes();
+        let bytes = size_of::<Self>() + self.uid.bytes_beside() + seen.bytes();
         Some((Self { state: State::Read(Box::new(seen)), ..self }, bytes))
     }
 
@@ -201,7 +202,7 @@ impl LastSeen {
     /// labels.
     pub(crate) fn note_found(&self, pe: &Key, uid: &str, launch_count: u64, pod: &Pod) {
         self.by_pe.find(&object(pe, uid), uid, |seen| {
-            if Some(&*seen.uid) == pod.metadata.uid.as_deref() {
+            if pod.metadata.uid.as_deref().is_some_and(|uid| seen.uid.is(uid)) {
                 let found = LastState::read(pod, launch_count, false);
                 *seen = LastState { was_going: found.was_going || seen.was_going, ..found };
             }
@@ -215,7 +216,8 @@ impl LastSeen {
         if let (Some(pe), Some(owner)) = (pe_of(pod), owner) {
             let (uid, pod_uid) = (owner.uid.clone(), pod.metadata.uid.as_deref());
             let known = || {
-                let launch = |seen: &mut LastState| (Some(&*seen.uid) == pod_uid).then_some(seen.launch_count);
+                let is_it = |seen: &LastState| pod_uid.is_some_and(|uid| seen.uid.is(uid));
+                let launch = |seen: &mut LastState| is_it(seen).then_some(seen.launch_count);
                 self.by_pe.find(&object(&pe, &uid), &uid, launch).flatten()
             };
             if let Some(launch_count) = pod_status::labelled_launch(pod, &pe.name, &uid).or_else(known) {
@@ -232,7 +234,10 @@ impl LastSeen {
 
     /// Remembers the state of a pod, unless neither the pod nor its PE is there any more.
     fn note_and_forget(&self, pod: &Pod, deleted: bool, there: &Mirrors) {
-        let Some(origin) = self.origin(pod, |pe| there.processing_elements.get(pe)) else { return };
+        let Some(mut origin) = self.origin(pod, |pe| there.processing_elements.get(pe)) else { return };
+        if let Some(key) = there.pods.own_key(&Key::of(pod)) {
+            origin.pe.namespace = key.namespace;
+        }
         let shown = there.pods.kept(&Key::of(pod)).and_then(|kept| Some((kept.metadata()?, kept)));
         let shown = shown.filter(|(meta, _)| meta.uid == pod.metadata.uid);
         let was_shown = shown.is_some();
@@ -286,7 +291,7 @@ impl LastSeen {
     pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64, pod_uid: Option<&str>) -> Option<SeenPod> {
         let object = object(pe, uid);
         let seen = self.by_pe.find(&object, uid, |seen| seen.clone());
-        let is_it = |seen: &LastState| seen.launch_count == launch_count && pod_uid.is_none_or(|uid| *seen.uid == *uid);
+        let is_it = |seen: &LastState| seen.launch_count == launch_count && pod_uid.is_none_or(|uid| seen.uid.is(uid));
         seen.into_iter().chain(self.unclaimed.get(&object, Instant::now())).find(is_it)?.seen()
     }
 
