@@ -53,6 +53,23 @@ impl Memory {
     }
 }
 
+/// Resident memory of a process, in bytes, and of what it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) all: u64,
+    /// What the process has written, its heap above all.
+    pub(super) anonymous: u64,
+    /// Pages of files, of the program itself above all: the system may drop them.
+    pub(super) files: u64,
+}
+
+/// Resident memory of a process and its parts, where the system says so.
+pub(super) fn parts(id: u32) -> Option<Parts> {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let bytes = |name| figure(&status, name).map(|kib| kib * 1024);
+    Some(Parts { all: bytes("VmRSS:")?, anonymous: bytes("RssAnon:")?, files: bytes("RssFile:")? })
+}
+
 /// `VmRSS` of a process in KiB, where the system says so.
 pub(super) fn resident(id: u32) -> Option<u64> {
     status(id, "VmRSS:")
@@ -64,14 +81,17 @@ pub(super) fn most_resident(id: u32) -> Option<u64> {
 }
 
 fn status(id: u32, name: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    figure(&std::fs::read_to_string(format!("/proc/{id}/status")).ok()?, name)
+}
+
+fn figure(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Memory, most_resident, resident};
+    use super::{Memory, most_resident, parts, resident};
 
     #[test]
     fn first_last_most_and_starts_are_kept_apart() {
@@ -88,5 +108,7 @@ mod tests {
         let now = resident(std::process::id()).unwrap();
         let most = most_resident(std::process::id()).unwrap();
         assert!(now > 100 && most > 100, "{now} {most}");
+        let parts = parts(std::process::id()).unwrap();
+        assert!(parts.anonymous > 0 && parts.files > 0 && parts.anonymous + parts.files <= parts.all, "{parts:?}");
     }
 }

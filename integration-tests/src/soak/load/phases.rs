@@ -6,6 +6,7 @@ use super::bare::{Awaited, Written};
 use super::{LoadOptions, Shape};
 use crate::sample::{self, CLEAN, MODEL, SCORE};
 use crate::soak::figures::Durations;
+use crate::soak::memory::{Parts, parts};
 use crate::soak::metrics::Figures;
 use crate::system::job::ObservedJob;
 use crate::system::{Frontend, System};
@@ -48,8 +49,8 @@ pub(super) struct Measured {
     /// From the first width to the last job that is rolled out, and the figures of that time.
     pub(super) resized: Duration,
     pub(super) resize: Figures,
-    /// Resident memory of the frontend before, after, and when the jobs have rested for a while, in bytes.
-    pub(super) memory: [u64; 3],
+    /// Resident memory of the frontend before, after, and when the jobs have rested for a while.
+    pub(super) memory: [Parts; 3],
     /// Bytes that the mirrors hold, as JSON.
     pub(super) mirrored: u64,
     /// The bare client: objects, the time until all were written, and until all pods ran.
@@ -85,8 +86,8 @@ async fn leave(client: &Client, all: &[String], within: Duration) -> Result<()> 
     .await
 }
 
-fn memory(frontend: &Frontend) -> u64 {
-    frontend.process().id().and_then(crate::soak::memory::resident).unwrap_or_default() * 1024
+fn memory(frontend: &Frontend) -> Parts {
+    frontend.process().id().and_then(parts).unwrap_or_default()
 }
 
 /// Measures the frontend, then the bare client.

@@ -2,6 +2,7 @@
 
 use super::phases::{Measured, REST};
 use super::{LoadOptions, LoadOutcome};
+use crate::soak::memory::Parts;
 use crate::soak::metrics::Figures;
 use crate::soak::report::{run, table};
 use anyhow::Result;
@@ -57,30 +58,7 @@ pub fn page(command: &str, options: &LoadOptions, outcome: &LoadOutcome) -> Resu
     ];
     table(&mut page, header, rows)?;
 
-    writeln!(
-        page,
-        "\n## Memory of the frontend\n\nResident, in MiB: before the jobs, when they are ready, and {} s later; what is \
-         mirrored, as JSON, after trimming. The goal is 1.5 times that.\n",
-        REST.as_secs()
-    )?;
-    let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
-    let rows = outcome.measured.iter().map(|of| {
-        let [before, ready, at_rest] = of.memory;
-        let grown = at_rest.saturating_sub(before);
-        let ratio = |at: u64| at.saturating_sub(before) as f64 / of.mirrored.max(1) as f64;
-        [
-            name(of),
-            mib(before),
-            mib(ready),
-            mib(at_rest),
-            format!("{:.1}", grown as f64 / 1024.0 / of.pes.max(1) as f64),
-            mib(of.mirrored),
-            format!("{:.2}", ratio(ready)),
-            format!("**{:.2}**", ratio(at_rest)),
-        ]
-    });
-    let header = ["", "before", "ready", "at rest", "KiB a PE", "mirrored", "grown / mirrored: ready", "at rest"];
-    table(&mut page, header, rows)?;
+    memory(&mut page, outcome)?;
 
     for of in &outcome.measured {
         writeln!(page, "\n## Calls and waits: {}\n\nCalls for each PE.\n", name(of))?;
@@ -119,6 +97,65 @@ pub fn page(command: &str, options: &LoadOptions, outcome: &LoadOutcome) -> Resu
         }
     }
     Ok(page)
+}
+
+fn memory(page: &mut String, outcome: &LoadOutcome) -> Result<()> {
+    writeln!(
+        page,
+        "\n## Memory of the frontend\n\nResident, in MiB: before the jobs, when they are ready, and {} s later; what is \
+         mirrored, as JSON, after trimming. The goal is 1.5 times that.\n",
+        REST.as_secs()
+    )?;
+    let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    let ratio = |of: &Measured, grown: u64| format!("{:.2}", grown as f64 / of.mirrored.max(1) as f64);
+    let rows = outcome.measured.iter().map(|of| {
+        let [before, ready, at_rest] = of.memory.map(|parts| parts.all);
+        let grown = at_rest.saturating_sub(before);
+        [
+            name(of),
+            mib(before),
+            mib(ready),
+            mib(at_rest),
+            format!("{:.1}", grown as f64 / 1024.0 / of.pes.max(1) as f64),
+            mib(of.mirrored),
+            ratio(of, ready.saturating_sub(before)),
+            format!("**{}**", ratio(of, grown)),
+        ]
+    });
+    let header = ["", "before", "ready", "at rest", "KiB a PE", "mirrored", "grown / mirrored: ready", "at rest"];
+    table(page, header, rows)?;
+
+    page.push_str(
+        "\nOf that, in MiB: anonymous memory, which the frontend has written (its heap above all), and pages of files \
+         (the program itself above all), which the system may drop; and by how much anonymous memory alone has grown.\n\n",
+    );
+    let rows = outcome.measured.iter().map(|of| {
+        let [before, ready, at_rest] = of.memory;
+        let grown = |at: Parts| ratio(of, at.anonymous.saturating_sub(before.anonymous));
+        [
+            name(of),
+            mib(before.anonymous),
+            mib(ready.anonymous),
+            mib(at_rest.anonymous),
+            mib(before.files),
+            mib(ready.files),
+            mib(at_rest.files),
+            grown(ready),
+            grown(at_rest),
+        ]
+    });
+    let header = [
+        "",
+        "anonymous: before",
+        "ready",
+        "at rest",
+        "files: before",
+        "ready",
+        "at rest",
+        "anonymous grown / mirrored: ready",
+        "at rest",
+    ];
+    table(page, header, rows)
 }
 
 fn name(of: &Measured) -> String {
