@@ -15,10 +15,9 @@
 //!
 //! [`long_objects`]: crate::long_objects
 
+use crate::fair_semaphore::{FairPermit, FairSemaphore};
 use crate::long_objects::LongObjects;
-use parking_lot::Mutex;
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
 use streams_kubernetes::gate::Priority;
@@ -26,7 +25,6 @@ use streams_kubernetes::queue::Owner;
 use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
-use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinError;
 use tokio::time::timeout;
 use tracing::Instrument as _;
@@ -94,26 +92,22 @@ pub(crate) enum Basis {
 
 /// Whose turn it is to change an object: one change at a time. Nothing is kept of objects that nobody changes. Cheap to
 /// clone; all clones are the same turns, and whoever changes the same objects needs them.
-#[derive(Clone, Default)]
-pub(crate) struct Turns(Arc<Mutex<HashMap<(String, Key), Weak<tokio::sync::Mutex<()>>>>>);
+#[derive(Clone)]
+pub(crate) struct Turns(FairSemaphore);
 
 /// The turn of one change. It lasts until what was written is known.
-pub(crate) type Turn = OwnedMutexGuard<()>;
+pub(crate) type Turn = FairPermit;
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(FairSemaphore::new(usize::MAX, 1))
+    }
+}
 
 impl Turns {
     /// Waits until it is this change's turn.
     async fn take(&self, kind: &str, key: &Key) -> Turn {
-        let turns = {
-            let mut all = self.0.lock();
-            all.retain(|_, turns| turns.strong_count() > 0);
-            let turns = all.entry((kind.to_owned(), key.clone())).or_default();
-            turns.upgrade().unwrap_or_else(|| {
-                let new = Arc::default();
-                *turns = Arc::downgrade(&new);
-                new
-            })
-        };
-        turns.lock_owned().await
+        self.0.acquire(&format!("{kind} {key}")).await
     }
 }
 
