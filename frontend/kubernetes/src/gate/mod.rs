@@ -3,8 +3,9 @@
 //! A controller that floods the API server makes everybody wait inside of it, where nobody is more urgent than another.
 //! So calls wait here instead: a call begins when it has a [`Pass`], and gives it back at its end.
 //!
-//! Who calls says what for, once for everything that a piece of work does ([`Priority::of`]); the calls themselves know
-//! nothing of it. Work that has failed again and again makes way ([`making_way`]): none of its calls goes first.
+//! Who calls says what for, once for everything that a piece of work does ([`Priority::of`]), and for whom, if several of
+//! a namespace take turns ([`asked_by`]); the calls themselves know nothing of it. Work that has failed again and again
+//! makes way ([`making_way`]): none of its calls goes first.
 //! Whoever measures the work ([`stopwatch`]) is told how long its calls waited.
 //!
 //! Who makes a call says how each try of it ends ([`tried`]), and has no place while it waits for the next one
@@ -29,6 +30,7 @@ pub use self::state::{Limits, Priority};
 use self::state::{Said, State};
 use crate::making_way;
 use crate::metrics::{Metrics, PriorityLabels, as_seconds};
+use crate::queue::Owner;
 use crate::stopwatch;
 use crate::wait;
 use parking_lot::{Mutex, MutexGuard};
@@ -44,6 +46,8 @@ use tokio::time::{Instant, timeout_at};
 
 task_local! {
     static PRIORITY: Priority;
+    /// Who in its namespace asks for the work that is going on.
+    static ASKER: Arc<str>;
     /// The place of the call that is being made; it has none while it is set aside.
     static PLACE: Cell<Option<Pass>>;
 }
@@ -76,7 +80,7 @@ pub(crate) fn tried(end: End, is_write: bool) {
 }
 
 /// Waits, then goes on with the call that is being made. Meanwhile another one has its place; it gets one again before
-/// others of its namespace and priority. After `until` nobody waits for that any more.
+/// others of its namespace and priority that the same one asks for. After `until` nobody waits for that any more.
 pub(crate) async fn set_aside(wait: impl Future<Output = ()>, until: Instant) {
     let pass = PLACE.try_with(Cell::take).ok().flatten();
     let back = pass.as_ref().and_then(|pass| Some((pass.gate.clone(), pass.of.clone()?)));
@@ -88,6 +92,11 @@ pub(crate) async fn set_aside(wait: impl Future<Output = ()>, until: Instant) {
         pass.tries = 1;
         let _ = PLACE.try_with(|place| place.set(Some(pass)));
     }
+}
+
+/// Does `work`, whose calls take turns with those that others of the namespace ask for.
+pub async fn asked_by<F: Future>(asker: Arc<str>, work: F) -> F::Output {
+    ASKER.scope(asker, work).await
 }
 
 impl Priority {
@@ -129,10 +138,11 @@ struct Waiting {
 #[derive(Clone)]
 struct PassOf {
     namespace: Arc<str>,
+    asker: Arc<str>,
     priority: Priority,
 }
 
-/// When a call has its turn among those of its namespace and priority.
+/// When a call has its turn among those of its namespace, asker and priority.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     First,
@@ -194,17 +204,21 @@ impl Gate {
 
     /// Waits until a call may be made for this namespace, with the priority of the work that is going on.
     pub async fn wait(&self, namespace: &str) -> Pass {
-        self.pass(PassOf { namespace: namespace.into(), priority: Priority::of_call() }, Turn::Last).await
+        // Nearly all work is asked for by nobody in particular.
+        let asker = ASKER.try_with(Arc::clone).unwrap_or_default();
+        let of = PassOf { namespace: namespace.into(), asker, priority: Priority::of_call() };
+        self.pass(of, Turn::Last).await
     }
 
     async fn pass(&self, of: PassOf, turn: Turn) -> Pass {
-        let PassOf { namespace, priority } = of.clone();
+        let PassOf { namespace, asker, priority } = of.clone();
+        let owner = Owner { namespace, object: asker };
         let (wake, woken) = oneshot::channel();
         let begun = Instant::now();
         let waiting = Waiting { pass: of, wake };
         match turn {
-            Turn::First => self.state().ask_again(namespace, priority, waiting, begun),
-            Turn::Last => self.state().ask(namespace, priority, waiting, begun),
+            Turn::First => self.state().ask_again(owner, priority, waiting, begun),
+            Turn::Last => self.state().ask(owner, priority, waiting, begun),
         }
         self.let_in();
         // The sender is dropped only when nobody waits any more.
@@ -523,6 +537,19 @@ mod tests {
         tried(End::Answered, true);
         set_aside(ms(10), begun).await;
         assert_eq!(begun.elapsed(), Duration::from_millis(60_020));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_ask_in_a_namespace_take_turns() {
+        let (gate, order) = (gate(1), Arc::new(Mutex::new(Vec::new())));
+        let first = gate.wait("a").await;
+        let calls = ["x", "x", "x", "y", "z"].map(|asker| {
+            let (gate, order) = (gate.clone(), Arc::clone(&order));
+            asked_by(asker.into(), async move { gate.call("a", async { order.lock().push(asker) }).await })
+        });
+        let end = async { drop(first) };
+        tokio::join!(futures::future::join_all(calls), end);
+        assert_eq!(order.lock().concat(), "xyzxx");
     }
 
     /// Namespaces have a webhook that is silent, whose calls take 5 s and fail, or one that is slow, whose calls take

@@ -258,17 +258,17 @@ impl<W> State<W> {
     }
 
     /// A call waits.
-    pub(super) fn ask(&mut self, namespace: Arc<str>, priority: Priority, waiter: W, now: Instant) {
-        self.wait(namespace, priority, now, |turns, owner| turns.push(owner, waiter));
+    pub(super) fn ask(&mut self, owner: Owner, priority: Priority, waiter: W, now: Instant) {
+        self.wait(owner, priority, now, |turns, owner| turns.push(owner, waiter));
     }
 
-    /// A call that was let in before waits once more, before others of its namespace.
-    pub(super) fn ask_again(&mut self, namespace: Arc<str>, priority: Priority, waiter: W, now: Instant) {
-        self.wait(namespace, priority, now, |turns, owner| turns.push_first(owner, waiter));
+    /// A call that was let in before waits once more, before others of its owner.
+    pub(super) fn ask_again(&mut self, owner: Owner, priority: Priority, waiter: W, now: Instant) {
+        self.wait(owner, priority, now, |turns, owner| turns.push_first(owner, waiter));
     }
 
-    fn wait(&mut self, namespace: Arc<str>, priority: Priority, now: Instant, push: impl FnOnce(&mut Turns<W>, Owner)) {
-        let calls = self.calls(&namespace, priority, now);
+    fn wait(&mut self, owner: Owner, priority: Priority, now: Instant, push: impl FnOnce(&mut Turns<W>, Owner)) {
+        let calls = self.calls(&owner.namespace, priority, now);
         calls.waiting += 1;
         calls.impatient += usize::from(!priority.is_patient());
         calls.patient_waiting += usize::from(priority.is_patient());
@@ -277,7 +277,7 @@ impl<W> State<W> {
             self.urgent_since.push_back(now);
         }
         if let Some(turns) = self.waiting.get_mut(priority as usize) {
-            push(turns, Owner { namespace, object: Arc::default() });
+            push(turns, owner);
         }
     }
 
