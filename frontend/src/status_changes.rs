@@ -6,6 +6,9 @@
 //! written what it does not show yet. Then the mirror is waited for. A write whose caller has gone goes on without it,
 //! and the next change of the object waits for its end: it could have its effect after that.
 //!
+//! Whoever asks all the time holds up itself: calls take turns by who asks for them ([`asked_by`]), and of one who is
+//! known, the calls of one change are made at a time.
+//!
 //! What becomes of a long object is decided beside the threads that serve everybody ([`long_objects`]), where it is
 //! unpacked as well if the mirror has it. What comes from the API server is parsed, and what goes there written as
 //! JSON, by whoever makes the call, as everywhere: long objects, too, as many at a time as the gate of the calls lets
@@ -20,7 +23,7 @@ use crate::long_objects::LongObjects;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
-use streams_kubernetes::gate::Priority;
+use streams_kubernetes::gate::{Priority, asked_by};
 use streams_kubernetes::queue::Owner;
 use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_kubernetes::writer::Writer;
@@ -42,23 +45,36 @@ pub(crate) struct Change<K, E> {
     decide: Arc<Decide<K, E>>,
     /// Octets of what the object gets.
     octets: usize,
-    /// Who asks for it, of those of a namespace that take turns with long objects.
-    whose: Arc<str>,
+    by: Changer,
+}
+
+/// Who asks for a change.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changer {
+    /// Those of a namespace in another one of these groups take turns, in calls and with long objects.
+    pub(crate) group: Arc<str>,
+    /// Who it is, in all namespaces, if that is known.
+    pub(crate) one: Option<Arc<str>>,
 }
 
 impl<K, E> Change<K, E> {
     /// A change by which an object gets few octets.
     pub(crate) fn new(decide: impl Fn(&K) -> Result<Option<K>, E> + Send + Sync + 'static) -> Self {
-        Self { decide: Arc::new(decide), octets: 0, whose: Arc::default() }
+        Self { decide: Arc::new(decide), octets: 0, by: Changer::default() }
     }
 
     /// The same of which the object gets so many octets, and for which somebody has asked who takes turns with others.
-    pub(crate) fn by(self, whose: Arc<str>, octets: usize) -> Self {
-        Self { octets, whose, ..self }
+    pub(crate) fn by(self, by: Changer, octets: usize) -> Self {
+        Self { octets, by, ..self }
+    }
+
+    /// Who asks for it.
+    pub(crate) fn changer(&self) -> &Changer {
+        &self.by
     }
 
     fn owner(&self, key: &Key) -> Owner {
-        Owner { namespace: Arc::clone(&key.namespace), object: Arc::clone(&self.whose) }
+        Owner { namespace: Arc::clone(&key.namespace), object: Arc::clone(&self.by.group) }
     }
 }
 
@@ -90,24 +106,50 @@ pub(crate) enum Basis {
     ApiServer,
 }
 
-/// Whose turn it is to change an object: one change at a time. Nothing is kept of objects that nobody changes. Cheap to
-/// clone; all clones are the same turns, and whoever changes the same objects needs them.
+/// Whose turn it is to change an object: one change at a time. Nothing is kept of objects that nobody changes, nor of
+/// those who change none. Cheap to clone; all clones are the same turns, and whoever changes the same objects needs
+/// them.
 #[derive(Clone)]
-pub(crate) struct Turns(FairSemaphore);
+pub(crate) struct Turns {
+    objects: FairSemaphore,
+    changers: FairSemaphore,
+}
 
 /// The turn of one change. It lasts until what was written is known.
-pub(crate) type Turn = FairPermit;
+pub(crate) struct Turn {
+    _of_object: FairPermit,
+    /// Until its calls have ended, if it is known who asks.
+    of_changer: Option<FairPermit>,
+}
 
 impl Default for Turns {
     fn default() -> Self {
-        Self(FairSemaphore::new(usize::MAX, 1))
+        let one_of_each = || FairSemaphore::new(usize::MAX, 1);
+        Self { objects: one_of_each(), changers: one_of_each() }
     }
 }
 
 impl Turns {
     /// Waits until it is this change's turn.
-    async fn take(&self, kind: &str, key: &Key) -> Turn {
-        self.0.acquire(&format!("{kind} {key}")).await
+    async fn take(&self, kind: &str, key: &Key, by: &Changer) -> Turn {
+        // This first: nobody keeps others from an object while it waits for itself.
+        let of_changer = self.of_changer(by).await;
+        Turn { _of_object: self.objects.acquire(&format!("{kind} {key}")).await, of_changer }
+    }
+
+    /// Waits until no calls are made any more for another change by the same one.
+    async fn of_changer(&self, by: &Changer) -> Option<FairPermit> {
+        match &by.one {
+            Some(one) => Some(self.changers.acquire(one).await),
+            None => None,
+        }
+    }
+}
+
+impl Turn {
+    /// No calls follow: whoever has asked may change something else, whenever a mirror shows this.
+    pub(crate) fn end_calls(&mut self) {
+        self.of_changer = None;
     }
 }
 
@@ -145,13 +187,23 @@ impl<C: Cluster> StatusChanges<C> {
         key: &Key,
         change: &Change<K, E>,
     ) -> Result<K, Unchanged<E>> {
-        let turn = self.turn::<K>(key).await;
+        let turn = self.turn::<K>(key, &change.by).await;
         self.make_in(turn, mirror, key, change).await
     }
 
-    /// Waits for the turn to change an object.
-    pub(crate) async fn turn<K: Object>(&self, key: &Key) -> Turn {
-        self.turns.take(&K::kind(&()), key).await
+    /// Waits for the turn of somebody to change an object.
+    pub(crate) async fn turn<K: Object>(&self, key: &Key, by: &Changer) -> Turn {
+        self.turns.take(&K::kind(&()), key, by).await
+    }
+
+    /// The object as the API server has it, for somebody who may change something then. It is nobody's turn meanwhile,
+    /// but whoever asks makes no other call.
+    ///
+    /// # Errors
+    /// The API server does not answer, or refuses.
+    pub(crate) async fn read_for<K: Object>(&self, key: &Key, by: &Changer) -> kube::Result<Option<K>> {
+        let _turn = self.turns.of_changer(by).await;
+        asked_by(Arc::clone(&by.group), self.priority.of(self.cluster.get::<K>(key))).await
     }
 
     /// The same as [`Self::make`], by somebody whose turn it is.
@@ -168,7 +220,7 @@ impl<C: Cluster> StatusChanges<C> {
         let mut may_be_old = self.basis == Basis::Mirror;
         let first = match self.basis {
             Basis::Mirror => self.decided_as_shown(mirror, key, change).await?,
-            Basis::ApiServer => match self.read(key).await? {
+            Basis::ApiServer => match self.read(key, change).await? {
                 Some(object) => Some(self.decided(mirror, key, object, change).await?),
                 None => None,
             },
@@ -178,14 +230,17 @@ impl<C: Cluster> StatusChanges<C> {
             let wanted = match decided {
                 Ok(Some(wanted)) => Some(wanted),
                 Ok(None) | Err(_) if may_be_old => None,
-                Ok(None) if is_shown(mirror, &object).await => return Ok(object),
-                Ok(None) => return Err(Unchanged::Unseen),
+                Ok(None) => {
+                    turn.end_calls();
+                    return if is_shown(mirror, &object).await { Ok(object) } else { Err(Unchanged::Unseen) };
+                }
                 Err(refusal) => return Err(Unchanged::Refused(refusal)),
             };
             if let Some(wanted) = wanted {
                 let writer = (self.cluster.clone(), self.manager);
-                // The priority of the work around does not go along into a task.
+                // What is known of the work around does not go along into a task.
                 let task = self.priority.of(write_to_its_end(writer, mirror.clone(), key.clone(), wanted, turn));
+                let task = asked_by(Arc::clone(&change.by.group), task);
                 let Ok((written, is_shown, back)) = tokio::spawn(task.in_current_span()).await else {
                     return Err(Unchanged::Unknown);
                 };
@@ -197,7 +252,7 @@ impl<C: Cluster> StatusChanges<C> {
                 }
             }
             may_be_old = false;
-            object = self.newest(key, &object).await?;
+            object = self.newest(key, &object, change).await?;
             (decided, object) = self.decided(mirror, key, object, change).await?;
         }
     }
@@ -240,13 +295,14 @@ impl<C: Cluster> StatusChanges<C> {
     }
 
     /// The object as the API server has it now. Another one of its name is none.
-    async fn newest<K: Object, E>(&self, key: &Key, object: &K) -> Result<K, Unchanged<E>> {
+    async fn newest<K: Object, E>(&self, key: &Key, object: &K, change: &Change<K, E>) -> Result<K, Unchanged<E>> {
         let is_same = |now: &K| now.meta().uid == object.meta().uid;
-        self.read(key).await?.filter(is_same).ok_or(Unchanged::Gone)
+        self.read(key, change).await?.filter(is_same).ok_or(Unchanged::Gone)
     }
 
-    async fn read<K: Object, E>(&self, key: &Key) -> Result<Option<K>, Unchanged<E>> {
-        let read = self.priority.of(self.cluster.get::<K>(key)).await;
+    async fn read<K: Object, E>(&self, key: &Key, change: &Change<K, E>) -> Result<Option<K>, Unchanged<E>> {
+        let read = self.priority.of(self.cluster.get::<K>(key));
+        let read = asked_by(Arc::clone(&change.by.group), read).await;
         read.map_err(|error| Unchanged::Unread(error.into()))
     }
 }
@@ -264,7 +320,7 @@ async fn write_to_its_end<C: Cluster, K: Object + Mirrored>(
     mirror: Watch<K>,
     key: Key,
     wanted: K,
-    turn: Turn,
+    mut turn: Turn,
 ) -> (Result<K, Error>, bool, Turn) {
     let writer = Writer { cluster: &cluster, namespace: &key.namespace, manager };
     let written = writer.replace_status_if_unchanged(&wanted).await;
@@ -275,7 +331,10 @@ async fn write_to_its_end<C: Cluster, K: Object + Mirrored>(
         Err(_) => cluster.get::<K>(&key).await.ok().flatten(),
     };
     let is_shown = match there {
-        Some(there) => is_shown(&mirror, &there).await,
+        Some(there) => {
+            turn.end_calls();
+            is_shown(&mirror, &there).await
+        }
         None => true,
     };
     (written, is_shown, turn)
@@ -291,7 +350,8 @@ pub(crate) async fn is_shown<K: Mirrored>(mirror: &Watch<K>, object: &K) -> bool
 mod tests {
     use super::*;
     use crate::controllers::tests::LateMirrors;
-    use streams_api::{Export, ExportSpec};
+    use futures::FutureExt as _;
+    use streams_api::{Export, ExportSpec, ExportStatus};
     use streams_kubernetes_fake::Server;
 
     #[tokio::test]
@@ -321,5 +381,36 @@ mod tests {
             assert!(made.is_ok(), "{basis:?}: {:?}", made.err());
         }
         assert_eq!(cluster.writes(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_makes_the_calls_of_one_change_at_a_time_and_waits_for_no_mirror_with_the_next() {
+        let server = Server::new();
+        let mut export = Export::new("a", ExportSpec::default());
+        export.metadata.namespace = Some("n".to_owned());
+        server.create(&export);
+        let mirrors = LateMirrors::of(&server).mirrors;
+        let statuses = StatusChanges {
+            cluster: server.connect(),
+            manager: Manager("test"),
+            basis: Basis::Mirror,
+            priority: Priority::Normal,
+            turns: Turns::default(),
+            long_objects: LongObjects::new(),
+        };
+        let (key, other) = (Key::new("n", "a"), Key::new("n", "b"));
+        let by = |one: &str| Changer { group: "job".into(), one: Some(one.into()) };
+        let may = |key: &Key, one| statuses.turn::<Export>(key, &by(one)).now_or_never().is_some();
+        let held = statuses.turn::<Export>(&other, &by("x")).await;
+        assert_eq!((may(&key, "x"), may(&key, "y"), may(&other, "y")), (false, true, false));
+        drop(held);
+        let observed = |export: &Export| {
+            let status = ExportStatus { observed_generation: Some(7), ..ExportStatus::default() };
+            Ok(Some(Export { status: Some(status), ..export.clone() }))
+        };
+        let change = Change::<Export, ()>::new(observed).by(by("x"), 0);
+        let made = timeout(Duration::from_secs(1), statuses.make(&mirrors.exports, &key, &change)).await;
+        assert!(made.is_err(), "no mirror shows it");
+        assert_eq!((may(&other, "x"), may(&key, "y")), (true, false));
     }
 }

@@ -5,6 +5,7 @@
 use super::PeApi;
 use super::refusal::Refusal;
 use crate::of_job::OfJob;
+use crate::status_changes::Changer;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::Method;
 use axum::http::header::HOST;
@@ -102,6 +103,13 @@ impl Caller {
         let of_job = OfJob::of_child(&element.metadata, element.spec.job_id);
         let job = &element.spec.job_name;
         self.may_change(job, |speaker| speaker.job == *job && speaker.is_of(&of_job)).map(|_| ())
+    }
+
+    /// The caller, as one of the PEs of this job that ask for changes: jobs take turns, and so do the PEs of one.
+    pub(super) fn changer(&self, job: &str) -> Changer {
+        let of_job = self.pes.iter().find(|speaker| speaker.job == job);
+        let pe = of_job.map(|speaker| Key::new(&self.namespace, &names::processing_element(job, speaker.pe)));
+        Changer { group: job.into(), one: pe.map(|pe| pe.to_string().into()) }
     }
 
     fn may_change(&self, job: &str, may: impl Fn(&Speaker) -> bool) -> Result<&OfJob, Refusal> {

@@ -8,7 +8,7 @@ use super::refusal::Refusal;
 use super::reservations::{ENDPOINTS_MAX, Registrant};
 use super::write::within;
 use crate::mirrors;
-use crate::status_changes::Change;
+use crate::status_changes::{Change, Changer};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
@@ -133,11 +133,11 @@ async fn registered_for(
     key: &Key,
     endpoint: UserEndpoint,
 ) -> Result<(), Refusal> {
-    let name = &endpoint.name;
+    let (name, by) = (&endpoint.name, caller.changer(job));
     let other = registered(api, caller, job, name).map(|(other, _)| (Key::of(&*other), other.spec.id));
     if let Some((other, id)) = other
         && id != pe
-        && still_has(api, &other, name).await?
+        && still_has(api, &other, name, &by).await?
     {
         return Err(Refusal::Invalid(format!("PE {id} of job {job} has endpoint {name} already")));
     }
@@ -149,15 +149,15 @@ async fn registered_for(
     let mut planned = shown_beside(api, caller, (job, pe)).map(|element| plan(&element))?;
     // What is so already, or is refused, may be so only in the mirror.
     if !matches!(planned.0, Ok(true)) {
-        planned = api.changes.newest(key).await.map(|newest| plan(&newest))?;
+        planned = api.changes.newest(key, &by).await.map(|newest| plan(&newest))?;
     }
     let (is_change, change, has_name, element) = planned;
     if has_name {
-        api.changes.processing_element(key, Change::new(change)).await
+        api.changes.processing_element(key, Change::new(change).by(by, 0)).await
     } else {
         // What is refused anyway reserves nothing.
         is_change?;
-        api.changes.add_endpoint(&element, name, Change::new(change)).await
+        api.changes.add_endpoint(&element, name, Change::new(change).by(by, 0)).await
     }
 }
 
@@ -198,8 +198,8 @@ fn has(element: &ProcessingElement, name: &str) -> bool {
 }
 
 /// Whether a PE that the mirror shows with an endpoint of this name has it.
-async fn still_has(api: &PeApi, element: &Key, name: &str) -> Result<bool, Refusal> {
-    match api.changes.newest(element).await {
+async fn still_has(api: &PeApi, element: &Key, name: &str, by: &Changer) -> Result<bool, Refusal> {
+    match api.changes.newest(element, by).await {
         Ok(now) => Ok(has(&now, name)),
         Err(Refusal::Absent(_)) => Ok(false),
         Err(refusal) => Err(refusal),
@@ -223,16 +223,22 @@ pub(super) async fn unregister(
 ) -> Result<StatusCode, Refusal> {
     let (key, shown) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
     caller.speaks_beside(&shown)?;
-    within(unregistered(&api, &key, shown, &name)).await?;
+    within(unregistered(&api, &key, shown, &name, caller.changer(&job))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Removes an endpoint of a PE, as the mirror shows that.
-async fn unregistered(api: &PeApi, key: &Key, shown: Arc<ProcessingElement>, name: &str) -> Result<(), Refusal> {
+async fn unregistered(
+    api: &PeApi,
+    key: &Key,
+    shown: Arc<ProcessingElement>,
+    name: &str,
+    by: Changer,
+) -> Result<(), Refusal> {
     // The mirror may not show yet what another replica has written.
     let element = match Some(shown).filter(|shown| has(shown, name)) {
         Some(shown) => shown,
-        None => Arc::new(api.changes.newest(key).await?),
+        None => Arc::new(api.changes.newest(key, &by).await?),
     };
     let (uid, of_task) = (element.metadata.uid.clone(), name.to_owned());
     let change = move |before: &ProcessingElement| {
@@ -249,7 +255,7 @@ async fn unregistered(api: &PeApi, key: &Key, shown: Arc<ProcessingElement>, nam
     change(&element)?;
     let registrant = Registrant::of(&element);
     drop(element);
-    api.changes.remove_endpoint(&registrant, name, Change::new(change)).await
+    api.changes.remove_endpoint(&registrant, name, Change::new(change).by(by, 0)).await
 }
 
 /// The PE of a job that has registered this name.

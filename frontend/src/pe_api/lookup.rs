@@ -9,6 +9,7 @@ use super::refusal::Refusal;
 use super::write::{Change, WITHIN, too_long};
 use crate::mirrors::Mirrors;
 use crate::of_job::OfJob;
+use crate::status_changes::Changer;
 use std::sync::Arc;
 use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Key;
@@ -34,6 +35,7 @@ pub(super) struct PortObject<K: 'static> {
 pub(super) struct Changeable<K: 'static> {
     object: PortObject<K>,
     by: OfJob,
+    changer: Changer,
 }
 
 impl<K: Mirrored> PortObject<K> {
@@ -80,7 +82,8 @@ impl<K: Mirrored> PortObject<K> {
     /// It may not.
     pub(super) fn changeable_by(self, caller: &Caller) -> Result<Changeable<K>, Refusal> {
         let by = caller.speaks_for(&self.job)?.clone();
-        Ok(Changeable { object: self, by })
+        let changer = caller.changer(&self.job);
+        Ok(Changeable { object: self, by, changer })
     }
 }
 
@@ -97,13 +100,12 @@ impl<K: Mirrored> Changeable<K> {
         octets: usize,
         decide: impl Fn(&K) -> Result<Option<K>, Refusal> + Send + Sync + 'static,
     ) -> Change<K> {
-        let Self { object: PortObject { job, job_of, of_job, absent, .. }, by } = self;
-        let whose = Arc::clone(&job);
+        let Self { object: PortObject { job, job_of, of_job, absent, .. }, by, changer } = self;
         let decide = move |object: &K| {
             let is_its = *job_of(object) == *job && of_job(object).is_same(&by);
             if is_its { decide(object) } else { Err(Refusal::Absent(absent.clone())) }
         };
-        Change::new(decide).by(whose, octets)
+        Change::new(decide).by(changer, octets)
     }
 }
 

@@ -136,6 +136,6 @@ pub(super) async fn set_width(
     let (text, _memory) = body.text(SHORT).await?;
     let width = text.trim().parse::<u32>().ok().filter(|width| (1..=WIDTH_MAX).contains(width));
     let width = width.ok_or_else(|| Refusal::Invalid(format!("a width is a number from 1 to {WIDTH_MAX}")))?;
-    api.changes.width(&region, uid.as_deref(), width).await?;
+    api.changes.width(&region, uid.as_deref(), width, &caller.changer(&job)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

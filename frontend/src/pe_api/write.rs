@@ -5,6 +5,9 @@
 //! endpoint, from its reservation to its release: whoever goes away in between leaves nothing behind. And so does the
 //! change of a width, which is no status: the next one of the region waits for its end.
 //!
+//! Any pod of a namespace may ask all the time. So of a PE the calls of one change are made at a time, also what is only
+//! read for it; at the gate of all these calls jobs take turns. A PE that asks for much holds up itself.
+//!
 //! Knows: clusters, mirrors, whose turn it is. Must not know: HTTP, what is changed.
 
 use super::refusal::Refusal;
@@ -12,15 +15,17 @@ use super::reservations::{ENDPOINTS_MAX, Registrant};
 use super::unsettled::Unsettled;
 use super::{MANAGER, reservations};
 use crate::mirrors::Mirrors;
-use crate::status_changes::{self, StatusChanges, Turn, Unchanged, is_shown};
+use crate::status_changes::{self, Changer, StatusChanges, Turn, Unchanged, is_shown};
 use futures::future::BoxFuture;
 use kube::core::Status;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Export, Import, ParallelRegion, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, Object};
 use streams_kubernetes::error::NOT_A_STATUS;
+use streams_kubernetes::gate::asked_by;
 use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio::time::timeout;
 use tracing::Instrument as _;
@@ -36,7 +41,7 @@ pub(super) type Change<K> = status_changes::Change<K, Refusal>;
 /// All methods fail if the object is gone, the change is refused, or nothing comes of it in time.
 pub(super) trait Changes: Send + Sync {
     /// A PE as the API server has it now: the mirror may not show yet what another replica has written.
-    fn newest<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<ProcessingElement, Refusal>>;
+    fn newest<'a>(&'a self, key: &'a Key, by: &'a Changer) -> BoxFuture<'a, Result<ProcessingElement, Refusal>>;
 
     /// Changes the status of a PE.
     fn processing_element<'a>(
@@ -69,7 +74,13 @@ pub(super) trait Changes: Send + Sync {
     fn import<'a>(&'a self, key: &'a Key, change: Change<Import>) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Changes the width that a parallel region with this uid is to have.
-    fn width<'a>(&'a self, key: &'a Key, uid: Option<&'a str>, width: u32) -> BoxFuture<'a, Result<(), Refusal>>;
+    fn width<'a>(
+        &'a self,
+        key: &'a Key,
+        uid: Option<&'a str>,
+        width: u32,
+        by: &'a Changer,
+    ) -> BoxFuture<'a, Result<(), Refusal>>;
 }
 
 /// A cluster, and what is seen of it.
@@ -89,9 +100,9 @@ impl<C: Cluster> ClusterChanges<C> {
 }
 
 impl<C: Cluster> Changes for ClusterChanges<C> {
-    fn newest<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<ProcessingElement, Refusal>> {
+    fn newest<'a>(&'a self, key: &'a Key, by: &'a Changer) -> BoxFuture<'a, Result<ProcessingElement, Refusal>> {
         let work = async move {
-            let found = self.cluster.get::<ProcessingElement>(key).await;
+            let found = self.statuses.read_for::<ProcessingElement>(key, by).await;
             let found = found.map_err(|error| Refusal::of(&error.into()))?;
             found.ok_or_else(|| Refusal::Absent(format!("ProcessingElement {} is gone", key.name)))
         };
@@ -114,7 +125,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         let work = async move {
             let task = self.endpoint_task(pe, endpoint, change).await;
-            to_its_end(task.register()).await
+            to_its_end(task.asked_by(), task.register()).await
         };
         Box::pin(within(work))
     }
@@ -127,7 +138,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         let work = async move {
             let task = self.endpoint_task(pe, endpoint, change).await;
-            to_its_end(task.unregister()).await
+            to_its_end(task.asked_by(), task.unregister()).await
         };
         Box::pin(within(work))
     }
@@ -140,12 +151,18 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
         Box::pin(self.change_status(&self.mirrors.imports, key, change))
     }
 
-    fn width<'a>(&'a self, key: &'a Key, uid: Option<&'a str>, width: u32) -> BoxFuture<'a, Result<(), Refusal>> {
+    fn width<'a>(
+        &'a self,
+        key: &'a Key,
+        uid: Option<&'a str>,
+        width: u32,
+        by: &'a Changer,
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
         let work = async move {
-            let turn = self.statuses.turn::<ParallelRegion>(key).await;
+            let turn = self.statuses.turn::<ParallelRegion>(key, by).await;
             let (cluster, regions) = (self.cluster.clone(), self.mirrors.parallel_regions.clone());
             let task = WidthTask { cluster, regions, turn, key: key.clone(), uid: uid.map(str::to_owned), width };
-            to_its_end(task.write()).await
+            to_its_end(Arc::clone(&by.group), task.write()).await
         };
         Box::pin(within(work))
     }
@@ -164,7 +181,7 @@ struct WidthTask<C> {
 impl<C: Cluster> WidthTask<C> {
     /// Writes it, unless it is so already, and waits until the mirror shows it. The turn lasts until then.
     async fn write(self) -> Result<(), Refusal> {
-        let Self { cluster, regions, turn, key, uid, width } = self;
+        let Self { cluster, regions, mut turn, key, uid, width } = self;
         let is_it = |region: &ParallelRegion| region.metadata.uid == uid;
         let has_it = |region: &ParallelRegion| is_it(region) && region.spec.width == width;
         // Also if the mirror shows it: another replica may have written another one.
@@ -187,6 +204,7 @@ impl<C: Cluster> WidthTask<C> {
                 }
             }
         };
+        turn.end_calls();
         let is_shown = is_shown(&regions, &there).await;
         drop(turn);
         if is_shown { Ok(()) } else { Err(too_long()) }
@@ -216,6 +234,10 @@ struct EndpointTask<C> {
 }
 
 impl<C: Cluster> EndpointTask<C> {
+    fn asked_by(&self) -> Arc<str> {
+        Arc::clone(&self.change.changer().group)
+    }
+
     /// Reserves the name and writes the endpoint. If it was not written, the name is given back.
     async fn register(self) -> Result<(), Refusal> {
         let Self { cluster, elements, statuses, unsettled, turn, pe, endpoint, change } = self;
@@ -283,9 +305,12 @@ fn is_unwritten(why: &Unchanged<Refusal>) -> bool {
     }
 }
 
-/// Waits for work that goes on if nobody waits for it any more.
-async fn to_its_end(work: impl Future<Output = Result<(), Refusal>> + Send + 'static) -> Result<(), Refusal> {
-    tokio::spawn(work.in_current_span()).await.unwrap_or_else(|_| Err(too_long()))
+/// Waits for work, whose calls this group asks for, and that goes on if nobody waits for it any more.
+async fn to_its_end(
+    group: Arc<str>,
+    work: impl Future<Output = Result<(), Refusal>> + Send + 'static,
+) -> Result<(), Refusal> {
+    tokio::spawn(asked_by(group, work).in_current_span()).await.unwrap_or_else(|_| Err(too_long()))
 }
 
 impl<C: Cluster> ClusterChanges<C> {
@@ -296,7 +321,7 @@ impl<C: Cluster> ClusterChanges<C> {
         endpoint: &str,
         change: Change<ProcessingElement>,
     ) -> EndpointTask<C> {
-        let turn = self.statuses.turn::<ProcessingElement>(&pe.key).await;
+        let turn = self.statuses.turn::<ProcessingElement>(&pe.key, change.changer()).await;
         EndpointTask {
             cluster: self.cluster.clone(),
             elements: self.mirrors.processing_elements.clone(),

@@ -12,7 +12,7 @@ use crate::grpc::deadline;
 use crate::grpc::places::{CallerName, Place, Places, turns_of};
 use crate::long_objects::is_long;
 use crate::run_time::{Problem, exports, imports};
-use crate::status_changes::{Change, Unchanged};
+use crate::status_changes::{Change, Changer, Unchanged};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -193,7 +193,7 @@ impl<C: Cluster> SubscriptionApi<C> {
             is_expected(&expected_etag, export, etag::of_export)?;
             exports::changed(export, &wanted).map_err(Refused::Problem)
         };
-        let change = Change::new(change).by(Arc::clone(&whose), octets);
+        let change = Change::new(change).by(Changer { group: Arc::clone(&whose), one: None }, octets);
         let field = |problem: Option<&Problem>| requests::field_of_export(asked.as_ref(), problem);
         let of = (&key, caller.as_ref());
         let work = async {
@@ -225,7 +225,7 @@ impl<C: Cluster> SubscriptionApi<C> {
             let forbids = |import: &streams_broker::Import| of_boards.forbids_filters(&of_key.namespace, import);
             imports::changed(import, &wanted, forbids).map_err(Refused::Problem)
         };
-        let change = Change::new(change).by(Arc::clone(&whose), octets);
+        let change = Change::new(change).by(Changer { group: Arc::clone(&whose), one: None }, octets);
         let field = |problem: Option<&Problem>| requests::field_of_import(Option::as_ref(&asked), problem);
         let of = (&key, caller.as_ref());
         let work = async {

@@ -1,7 +1,7 @@
 //! Endpoints under a name, and what reserves the name.
 
 use super::objects::{jobs, metadata, reservations, with_endpoints};
-use super::{Cluster, Exchange, NEIGHBOUR, PE, get, registration, send};
+use super::{Cluster, Exchange, NEIGHBOUR, PE, get, registration, request, send};
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request};
@@ -220,6 +220,38 @@ async fn a_pe_that_gives_up_leaves_no_reservations_behind() {
     cluster.expect(removal, 503, "").await;
     passes(&mut cluster).await;
     assert_eq!(names(&cluster), (Vec::new(), 0));
+}
+
+/// Also what is only read before it is refused.
+#[tokio::test(start_paused = true)]
+async fn a_pe_that_asks_all_the_time_makes_one_call_at_a_time_and_holds_up_no_other_one() {
+    let mut cluster = Cluster::with(jobs);
+    cluster.expect(registration(0), 204, "").await;
+    let (under_way, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (now, highest) = (Arc::clone(&under_way), Arc::clone(&most));
+    cluster.connection.meanwhile(move |_| {
+        let (now, highest) = (Arc::clone(&now), Arc::clone(&highest));
+        Box::pin(async move {
+            highest.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+        })
+    });
+    let ask = |pe| {
+        let exchange = registration(pe);
+        let request = request(&exchange, Body::from(exchange.body));
+        cluster.router.clone().oneshot(request)
+    };
+    // PE 0 has the name that PE 1 asks for.
+    let crowd = join_all((0..64).map(|_| ask(1)));
+    let neighbour = async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        ask(0).await.unwrap().status().as_u16()
+    };
+    let (answers, of_neighbour) = tokio::join!(crowd, neighbour);
+    assert_eq!((of_neighbour, most.load(Ordering::SeqCst)), (204, 2));
+    let refused = answers.into_iter().filter(|answer| answer.as_ref().unwrap().status().as_u16() == 400).count();
+    assert!((5..=9).contains(&refused), "{refused} have had their turns");
 }
 
 #[tokio::test]
