@@ -182,6 +182,10 @@ impl Pods for PeApi {
         self.mirrors.unread(&self.callers.unread(address)?)
     }
 
+    fn is_any_unread(&self) -> bool {
+        self.mirrors.refusals.are_there_any()
+    }
+
     fn names_at(&self, address: IpAddr) -> Vec<String> {
         self.sab_names_of_pods_at(address)
     }

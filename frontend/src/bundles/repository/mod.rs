@@ -89,6 +89,11 @@ pub trait Pods: Send + Sync + 'static {
         None
     }
 
+    /// Whether some namespace may not be read: whose pod it is that nobody knows is not known then.
+    fn is_any_unread(&self) -> bool {
+        false
+    }
+
     /// The names by which the pods with this address were made to ask, whatever their job says by now.
     fn names_at(&self, address: IpAddr) -> Vec<String>;
 
@@ -179,8 +184,15 @@ impl<P: Pods> BundleRepository<P> {
 
     /// The job of a pod (rule repository-2).
     fn job(&self, peer: IpAddr) -> Result<Arc<Job>, Refusal> {
-        let words = || Refusal::Forbidden(format!("no job is known to have a pod with the address {peer}"));
-        self.pods.job_at(peer).ok_or_else(words)
+        let nobodys = || format!("no job is known to have a pod with the address {peer}");
+        let refusal = || match self.pods.unread(peer) {
+            Some(why) => Refusal::NotNow(why),
+            None if self.pods.is_any_unread() => {
+                Refusal::NotNow(format!("{}, and some namespaces may not be read", nobodys()))
+            }
+            None => Refusal::Forbidden(nobodys()),
+        };
+        self.pods.job_at(peer).ok_or_else(refusal)
     }
 
     /// What the job of a pod was submitted with.

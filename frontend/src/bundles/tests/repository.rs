@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use streams_api::{BundleReference, Job, JobSpec, JobStatus, PeOptions, StoredAdl};
 use streams_bundle_repository::{Refusal, Repository};
@@ -64,6 +64,7 @@ struct Known {
     jobs: Arc<Mutex<Jobs>>,
     made_to_ask: Arc<Mutex<Vec<(IpAddr, String)>>>,
     answered: Arc<Mutex<Vec<Answered>>>,
+    is_any_unread: Arc<AtomicBool>,
 }
 
 impl repository::Pods for Known {
@@ -71,6 +72,10 @@ impl repository::Pods for Known {
 
     fn job_at(&self, peer: IpAddr) -> Option<Arc<Job>> {
         self.jobs.lock().iter().find(|(pod, _)| *pod == peer).map(|(_, job)| Arc::clone(job))
+    }
+
+    fn is_any_unread(&self) -> bool {
+        self.is_any_unread.load(Ordering::SeqCst)
     }
 
     fn names_at(&self, peer: IpAddr) -> Vec<String> {
@@ -89,6 +94,7 @@ struct Pods {
     jobs: Arc<Mutex<Jobs>>,
     made_to_ask: Arc<Mutex<Vec<(IpAddr, String)>>>,
     answered: Arc<Mutex<Vec<Answered>>>,
+    is_any_unread: Arc<AtomicBool>,
     _directory: TempDir,
 }
 
@@ -112,15 +118,20 @@ impl Pods {
         let jobs: Arc<Mutex<Jobs>> = Arc::new(Mutex::new(jobs));
         let answered = Arc::<Mutex<Vec<Answered>>>::default();
         let made_to_ask = Arc::<Mutex<Vec<_>>>::default();
-        let known =
-            Known { jobs: Arc::clone(&jobs), made_to_ask: Arc::clone(&made_to_ask), answered: Arc::clone(&answered) };
+        let is_any_unread = Arc::<AtomicBool>::default();
+        let known = Known {
+            jobs: Arc::clone(&jobs),
+            made_to_ask: Arc::clone(&made_to_ask),
+            answered: Arc::clone(&answered),
+            is_any_unread: Arc::clone(&is_any_unread),
+        };
         let directory = tempfile::tempdir().unwrap();
         let mut options = RepositoryOptions { directory: directory.path().to_owned(), ..RepositoryOptions::default() };
         // It is known at once whose pod asks.
         options.server.known = Duration::ZERO;
         change(&mut options);
         let repository = BundleRepository::new(fetcher, kubernetes, options, known);
-        Self { repository, jobs, made_to_ask, answered, _directory: directory }
+        Self { repository, jobs, made_to_ask, answered, is_any_unread, _directory: directory }
     }
 
     /// What pods were answered since this was asked last.
@@ -268,6 +279,21 @@ async fn a_pod_whose_address_another_one_had_is_not_left_before_that_can_be_know
     };
     let (of_another, of_none, ()) = tokio::join!(pods.get(POD, "b.sab"), pods.get(OTHER_POD, "b.sab"), meanwhile);
     assert_eq!((of_another, of_none), (Ok(sab("B")), Ok(sab("B"))));
+}
+
+/// The frontend may have been started when it could not read the namespace.
+#[tokio::test]
+async fn while_a_namespace_may_not_be_read_nobody_is_told_that_he_may_have_nothing() {
+    let site = Site::start(|_| content(sab("App"), None)).await;
+    let pods = Pods::new(site.fetcher(), Vec::new());
+    for is_any_unread in [false, true, false] {
+        pods.is_any_unread.store(is_any_unread, Ordering::SeqCst);
+        let answers = [pods.get(NOBODY, "a.sab").await.err(), pods.repository.names(NOBODY).await.err()];
+        for answer in answers {
+            assert_eq!(matches!(answer, Some(Refusal::NotNow(_))), is_any_unread, "{answer:?}");
+            assert_eq!(matches!(answer, Some(Refusal::Forbidden(_))), !is_any_unread, "{answer:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use axum::extract::{ConnectInfo, FromRequestParts as _};
 use axum::http::{Method, Request};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -84,6 +84,31 @@ async fn of_a_namespace_that_may_not_be_read_nothing_is_said_or_written() {
     let request = Request::get(SUBSCRIPTIONS).extension(ConnectInfo::<SocketAddr>("10.0.9.9:1".parse().unwrap()));
     let response = cluster.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(response.status(), 503);
+}
+
+/// Also by a replica that has never read it.
+#[tokio::test(start_paused = true)]
+async fn every_path_is_answered_while_the_namespace_may_not_be_read() {
+    let cluster = Cluster::with(|_| {});
+    let (_, document) = cluster.answer_as_shown(get("/openapi.json")).await;
+    let document: Value = serde_json::from_str(&document).unwrap();
+    cluster.mirrors.mirrors.pods.refuse("n");
+    let mut paths = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let path: Vec<_> = path.split('/').map(|part| if part.starts_with('{') { "1" } else { part }).collect();
+        let path = path.join("/");
+        for method in methods.as_object().unwrap().keys() {
+            let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
+            let since = tokio::time::Instant::now();
+            let (status, words) = cluster.answer_as_shown(send(method.clone(), &path, "")).await;
+            assert_eq!(status.as_u16(), 503, "{method} {path}: {words}");
+            // Who only asks hears it at once, and who tells something when the runtime has given up.
+            let expected = if matches!(method, Method::GET | Method::POST) { 0..10 } else { 1_500..1_510 };
+            assert!(expected.contains(&since.elapsed().as_millis()), "{method} {path}: {:?}", since.elapsed());
+            paths += 1;
+        }
+    }
+    assert!(paths > 30, "{paths}");
 }
 
 #[tokio::test(start_paused = true)]
