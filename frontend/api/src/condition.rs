@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-/// All PEs of the newest generation run, or have completed (job); the pod runs (PE); the desired width is applied and
-/// runs (region).
+/// All PEs of the newest generation run, or have completed, and no consistent region has given up (job); the pod runs
+/// (PE); the desired width is applied and runs (region).
 pub const READY: &str = "Ready";
 /// The job has a committed generation, and every pod of it was created.
 pub const SUBMITTED: &str = "Submitted";
@@ -26,7 +26,7 @@ pub const RESIZE_REJECTED: &str = "ResizeRejected";
 pub const RESIZE_DELAYED: &str = "ResizeDelayed";
 /// A user suspended the job: it has no pods.
 pub const SUSPENDED: &str = "Suspended";
-/// The job runs without some of its PEs.
+/// The job runs without some of its PEs, or one of its consistent regions has given up.
 pub const DEGRADED: &str = "Degraded";
 /// Somebody else changes what the operator sets, as often as it is restored.
 pub const CONTENDED: &str = "Contended";
@@ -47,6 +47,9 @@ pub const PLAN_LOST: &str = "PlanLost";
 /// What whoever hears of a lost plan can do, as a clause after one that names the plan. What is missing is said by the
 /// message of [`DEGRADED`].
 pub const PLAN_LOST_WAY_OUT: &str = "if nothing brings it back, delete the job and submit it anew";
+/// Reason of [`READY`] of a consistent region that has given up, and of [`READY`] and [`DEGRADED`] of its job (rule
+/// job-56).
+pub const RESET_ATTEMPTS_EXHAUSTED: &str = "ResetAttemptsExhausted";
 /// Reason of [`PROGRESSING`] of a job: who compiles and renders cannot be reached, and is asked again (rule job-20).
 pub const FUSION_UNAVAILABLE: &str = "FusionUnavailable";
 /// Reason of [`READY`] of a PE: its pod runs, and has not been running for long enough.
@@ -114,6 +117,13 @@ pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
 /// The condition [`READY`] of a job, if it says that the plan of the job is lost (rule job-28).
 pub fn plan_lost(conditions: &[Condition]) -> Option<&Condition> {
     get(conditions, READY).filter(|ready| ready.reason == PLAN_LOST)
+}
+
+/// Whether every PE of a job runs what it should, or has completed: it is [`READY`], or nothing but a consistent region
+/// keeps it from that (rule job-56).
+pub fn are_pes_ready(conditions: &[Condition]) -> bool {
+    let ready = get(conditions, READY);
+    ready.is_some_and(|ready| ready.status == "True" || ready.reason == RESET_ATTEMPTS_EXHAUSTED)
 }
 
 /// The longest prefix of `text` of at most `max` bytes that ends at a character.

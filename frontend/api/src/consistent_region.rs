@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// Names of operators of one kind that a region's spec lists; it has the number of all of them, too.
 pub const LISTED_MEMBERS_MAX: usize = 1_024;
 
+/// The state of a region of which too many resets in a row have failed. It rests until somebody asks for one.
+pub const GIVEN_UP: &str = "MAXIMUM_RESET_ATTEMPTS_REACHED";
+
 /// What a consistent region is. Written by the job controller only.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[kube(

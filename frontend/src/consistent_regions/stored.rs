@@ -84,6 +84,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use std::collections::BTreeSet;
+    use streams_api::consistent_region::GIVEN_UP;
 
     #[test]
     fn what_is_stored_is_read_again_and_people_see_what_follows_from_it() {
@@ -102,6 +103,18 @@ mod tests {
         let shown = (status.state.as_deref(), status.last_completed_checkpoint, status.reset_attempts);
         assert_eq!(shown, (Some("PROCESSING"), Some(2), Some(1)));
         assert_eq!(status.last_completed_time.map(|time| time.0.as_second()), Some(38));
+    }
+
+    #[test]
+    fn a_region_that_has_given_up_is_told_from_others_by_its_name() {
+        let (given_up, unhealthy) = (json!({"maximumResetAttemptsReached": {}}), json!({"unhealthy": {}}));
+        for (phase, expected) in [(given_up, true), (unhealthy, false)] {
+            let record = json!({"sequence": 3, "lastCompleted": 2, "phase": phase});
+            let state: State = serde_json::from_value(record).unwrap();
+            let mut status = ConsistentRegionStatus::default();
+            store(&mut status, &state).unwrap();
+            assert_eq!(status.state.as_deref() == Some(GIVEN_UP), expected, "{status:?}");
+        }
     }
 
     #[test]

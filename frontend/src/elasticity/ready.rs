@@ -27,7 +27,7 @@ impl ReadyWidths {
             return Some(Self::default());
         };
         let applied = status.applied_widths.iter().map(|applied| (applied.region.clone(), Some(applied.width)));
-        condition::is_true(&status.conditions, condition::READY).then(|| Self(applied.collect()))
+        condition::are_pes_ready(&status.conditions).then(|| Self(applied.collect()))
     }
 
     /// What the PEs of a job say. There may be thousands.

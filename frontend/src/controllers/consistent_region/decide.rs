@@ -44,7 +44,7 @@ const HEARD_AGAIN: Duration = Duration::from_secs(6);
 const LED_WITHIN: Duration = Duration::from_secs(40);
 
 /// Reason of the condition, and of the Event, when resets have failed too often.
-const EXHAUSTED: &str = "ResetAttemptsExhausted";
+const EXHAUSTED: &str = condition::RESET_ATTEMPTS_EXHAUSTED;
 /// Reason of the condition when what is stored cannot be read.
 const UNREADABLE: &str = "RecordUnreadable";
 /// Reason of the condition while the spec is not what the job controller has written.

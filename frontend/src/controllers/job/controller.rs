@@ -245,7 +245,12 @@ impl Wish {
 mod tests {
     use super::*;
     use kube::core::ObjectMeta;
-    use streams_api::{BundleReference, Job, JobSpec, ResizePhase, ResizeSpec, ResizeStatus};
+    use streams_api::consistent_region::GIVEN_UP;
+    use streams_api::{
+        BundleReference, ConsistentRegion, ConsistentRegionSpec, ConsistentRegionStatus, Job, JobSpec, ResizePhase,
+        ResizeSpec, ResizeStatus,
+    };
+    use tokio::time::timeout;
 
     const UID: &str = "job's";
 
@@ -300,6 +305,22 @@ mod tests {
             let taken = [next().await, next().await].map(Option::unwrap);
             let in_order = if expected { [&job, &other] } else { [&other, &job] };
             assert_eq!(taken.each_ref(), in_order, "{number:?} {phase:?} {is_withdrawn}");
+        }
+    }
+
+    /// It may have given up (rule job-56).
+    #[tokio::test(start_paused = true)]
+    async fn a_job_is_looked_at_when_a_consistent_region_of_it_says_something() {
+        let (mirrors, queue, _) = wakened();
+        drop(queue.next().await);
+        for state in ["RESETTING", GIVEN_UP] {
+            let mut region = ConsistentRegion::new("job-cr0", ConsistentRegionSpec::default());
+            region.metadata.namespace = Some("n".to_owned());
+            region.metadata.labels = Some([(names::LABEL_JOB.to_owned(), "job".to_owned())].into());
+            region.status = Some(ConsistentRegionStatus { state: Some(state.to_owned()), ..Default::default() });
+            mirrors.consistent_regions.insert(region);
+            let taken = timeout(Duration::from_secs(1), queue.next()).await.ok().flatten();
+            assert_eq!(taken.map(|taken| taken.key().clone()), Some(Key::new("n", "job")), "{state}");
         }
     }
 

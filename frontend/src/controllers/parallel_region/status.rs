@@ -140,7 +140,7 @@ fn conditions(
     now: Timestamp,
 ) {
     let conditions = &mut status.conditions;
-    let rolled_out = condition::is_true(&job.conditions, condition::READY);
+    let rolled_out = condition::are_pes_ready(&job.conditions);
     // The roll-out is over, and PEs are down for good: nothing will change by itself.
     let is_over = job.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some() && rollout.pending == 0);
     let is_suspended = condition::is_true(&job.conditions, condition::SUSPENDED);
@@ -379,6 +379,19 @@ mod tests {
             let is_progressing = condition::is_true(&status.conditions, condition::PROGRESSING);
             assert_eq!((ready.reason.as_str(), is_progressing), (reason, progressing), "{finished} {degraded}");
         }
+    }
+
+    #[test]
+    fn a_consistent_region_that_has_given_up_keeps_no_width_from_being_ready() {
+        let mut job = job(Some(2), false, None);
+        let of_job = job.status.as_mut().unwrap();
+        of_job.rollout = Some(Rollout { finished_at: Some(MicroTime(Timestamp::UNIX_EPOCH)), ..Rollout::default() });
+        for (kind, value) in [(condition::READY, false), (condition::DEGRADED, true)] {
+            let (conditions, reason) = (&mut of_job.conditions, condition::RESET_ATTEMPTS_EXHAUSTED);
+            condition::set(conditions, kind, value, reason, "", None, Timestamp::UNIX_EPOCH);
+        }
+        let status = status(&region(2), &job, Timestamp::UNIX_EPOCH);
+        assert!(condition::is_true(&status.conditions, condition::READY), "{status:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! Pure. Knows: the observation, what was decided. Must not know: counters and the phase.
 
-use super::{connected, is_plan_lost, warnings};
+use super::{connected, exhausted_regions, is_plan_lost, warnings};
 use crate::controllers::job::cool_down::COOLING_DOWN;
 use crate::controllers::job::decide::{COMPILING, FETCHING, Report, WRITING};
 use crate::controllers::job::held_up::TERMINATING;
@@ -255,8 +255,14 @@ impl Conditions<'_> {
         for (group, what) in [(down, "down"), (waits, "waiting"), (no_other_pods, NEXT_POD)] {
             message = group.after(&message, what);
         }
+        let exhausted = self.exhausted_regions();
+        if let Some(exhausted) = &exhausted {
+            message.push_str(&format!("; {exhausted}"));
+        }
         // A PE that has completed is done (rule job-42).
-        if ready.saturating_add(*completed) as usize == total {
+        if ready.saturating_add(*completed) as usize == total && exhausted.is_some() {
+            self.set(condition::READY, false, condition::RESET_ATTEMPTS_EXHAUSTED, &message);
+        } else if ready.saturating_add(*completed) as usize == total {
             let reason = if have_all_completed(report) { COMPLETED } else { "AllRunning" };
             self.set(condition::READY, true, reason, &message);
         } else if self.observed.suspended {
@@ -266,6 +272,11 @@ impl Conditions<'_> {
         } else {
             self.set(condition::READY, false, "ProcessingElementsDown", &message);
         }
+    }
+
+    /// Which consistent regions have given up, and what helps (rule job-56).
+    fn exhausted_regions(&self) -> Option<String> {
+        exhausted_regions::words(&self.observed.name, &self.observed.children.exhausted_regions)
     }
 
     /// While the plan is lost, the condition is of the spec that was carried out before: whoever finds the plan again
@@ -343,17 +354,23 @@ impl Conditions<'_> {
     }
 
     pub(super) fn degraded(&mut self, report: &Report) {
-        let message = match (&report.lost, report.down.count()) {
-            (Some(lost), _) => Some(("Lost", lost.clone())),
-            (None, 0) => None,
-            (None, count) => {
+        let lost = report.lost.clone().map(|lost| ("Lost", lost));
+        let down = match report.down.count() {
+            0 => None,
+            _ if lost.is_some() => None,
+            count => {
                 let (pes, stay) = if count == 1 { ("PE is", "stays") } else { ("PEs are", "stay") };
                 let because = "because of policies, operators or users";
                 let message = format!("{count} {pes} down and {stay} so {because}: {}", report.down);
                 Some(("ProcessingElementsDown", message))
             }
         };
-        self.set_or_remove(condition::DEGRADED, message.as_ref().map(|(reason, message)| (*reason, message.as_str())));
+        // Before the first commit nothing runs that could have given up.
+        let exhausted = self.exhausted_regions().filter(|_| self.status.generation.is_some());
+        let exhausted = exhausted.map(|words| (condition::RESET_ATTEMPTS_EXHAUSTED, words));
+        let (reasons, messages): (Vec<_>, Vec<_>) = [lost, exhausted, down].into_iter().flatten().unzip();
+        let message = messages.join("; ");
+        self.set_or_remove(condition::DEGRADED, reasons.first().map(|reason| (*reason, message.as_str())));
     }
 
     /// Refusals by the compiler come first, and of the others one for each reason: a job may have thousands of regions.

@@ -201,11 +201,20 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
         (condition::DEFINITIONS_OUTDATED, DEFINITIONS_OUTDATED),
     ];
     for (kind, reason) in told {
-        if became_true(kind) {
+        if became_true(kind) || kind == condition::DEGRADED && gave_up(before, after) {
             events.push(Notice::warning(reason, message(kind)));
         }
     }
     events
+}
+
+/// A consistent region has given up, perhaps of a job that was degraded before (rule job-56).
+fn gave_up(before: &JobStatus, after: &JobStatus) -> bool {
+    let [was_so, is_so] = [before, after].map(|status| {
+        let degraded = condition::get(&status.conditions, condition::DEGRADED);
+        degraded.is_some_and(|degraded| degraded.reason == condition::RESET_ATTEMPTS_EXHAUSTED)
+    });
+    is_so && !was_so
 }
 
 /// The Event that says what became of the certificate of the PEs (rule job-48).
@@ -298,6 +307,8 @@ mod tests {
         let [refused, refused_another, refused_both] = [refuses(&["R"]), refuses(&["S"]), refuses(&["R", "S"])];
         let mut degraded = running.clone();
         condition::set(&mut degraded.conditions, condition::DEGRADED, true, "R", "", None, Timestamp::UNIX_EPOCH);
+        let (mut exhausted, reason) = (running.clone(), condition::RESET_ATTEMPTS_EXHAUSTED);
+        condition::set(&mut exhausted.conditions, condition::DEGRADED, true, reason, "", None, Timestamp::UNIX_EPOCH);
         let [mut warned, mut warned_of_more, mut stuck, mut stuck_more] = [(); 4].map(|()| running.clone());
         let (of_one, of_more) = (format!("{NO_OTHER_POD}: PE 3"), format!("{NO_OTHER_POD}: PEs 3, 4; and more"));
         let warnings = [
@@ -331,6 +342,9 @@ mod tests {
             (&refused, &running, None),
             (&running, &degraded, Some((true, "Degraded"))),
             (&degraded, &running, None),
+            (&running, &exhausted, Some((true, "Degraded"))),
+            (&degraded, &exhausted, Some((true, "Degraded"))),
+            (&exhausted, &degraded, None),
             (&running, &warned, Some((true, "UnmatchedRegion"))),
             (&warned, &warned_of_more, None),
             (&warned, &running, None),

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | this one | the fields |
 //! | [`conditions`] | what each condition says |
+//! | [`exhausted_regions`] | what is said of consistent regions that have given up |
 //! | [`transition`] | the other fields: the status after a step |
 //! | [`warnings`] | what users should know although it stops nothing |
 //! | [`events`] | Events of a change of the status |
@@ -16,6 +17,7 @@
 
 mod conditions;
 pub(crate) mod events;
+mod exhausted_regions;
 pub(crate) mod transition;
 pub(crate) mod warnings;
 
@@ -212,6 +214,7 @@ fn phase(observed: &JobObservation, report: &Report, submitted: bool, refused: b
         Some(_) if observed.suspended => JobPhase::Suspended,
         Some(_) if !submitted && !was_submitted => submitting,
         Some(_) if !report.down.is_empty() || report.lost.is_some() => JobPhase::Degraded,
+        Some(_) if !observed.children.exhausted_regions.is_empty() => JobPhase::Degraded,
         Some(_) => JobPhase::Running,
     });
 }

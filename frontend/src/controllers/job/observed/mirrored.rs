@@ -22,9 +22,11 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use kube::core::ObjectMeta;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use streams_api::consistent_region::GIVEN_UP;
 use streams_api::{
     Connectivity, ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, PePhase, ProcessingElement,
     ProcessingElementStatus, condition, names,
@@ -52,6 +54,25 @@ pub(in super::super) struct Shown<K, O = ObservedObject> {
     version: u64,
 }
 
+/// What is known of a consistent region.
+#[derive(Debug)]
+pub(in super::super) struct ObservedConsistentRegion {
+    object: ObservedObject,
+    has_given_up: bool,
+}
+
+/// What is read of a consistent region: it lists all of its PEs, and its record does so, too.
+#[derive(Deserialize)]
+struct ConsistentRegionPart {
+    metadata: ObjectMeta,
+    status: Option<ConsistentRegionState>,
+}
+
+#[derive(Deserialize)]
+struct ConsistentRegionState {
+    state: Option<String>,
+}
+
 /// What a ConfigMap is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Part {
@@ -76,7 +97,7 @@ pub(in super::super) struct MirroredChildren {
     pub(in super::super) host_pools: Objects<u64, HostPool>,
     pub(in super::super) exports: Objects<Port, Export>,
     pub(in super::super) imports: Objects<Port, Import>,
-    pub(in super::super) consistent_regions: Objects<u64, ConsistentRegion>,
+    pub(in super::super) consistent_regions: Objects<u64, ConsistentRegion, ObservedConsistentRegion>,
     pub(in super::super) consistent_region_service: Option<Arc<Shown<Service>>>,
     pub(in super::super) job_config_map: Option<Arc<Shown<ConfigMapMeta>>>,
     /// The other ConfigMaps, by name.
@@ -162,11 +183,7 @@ impl MirroredChildren {
             host_pools: of.shown(&mirrors.host_pools, |name| of.number(name), &before.host_pools),
             exports: of.shown(&mirrors.exports, |name| of.port(name), &before.exports),
             imports: of.shown(&mirrors.imports, |name| of.port(name), &before.imports),
-            consistent_regions: of.shown(
-                &mirrors.consistent_regions,
-                |name| numbered(suffix(key, name)?.strip_prefix("cr")?),
-                &before.consistent_regions,
-            ),
+            consistent_regions: of.consistent_regions(mirrors, &before.consistent_regions),
             consistent_region_service,
             job_config_map,
             config_maps,
@@ -242,10 +259,14 @@ impl MirroredChildren {
         let exports = self.exports.iter().map(|(port, export)| (Child::Export(*port), &export.observed));
         let imports = self.imports.iter().map(|(port, import)| (Child::Import(*port), &import.observed));
         let regions = self.consistent_regions.iter();
-        let regions = regions.map(|(index, region)| (Child::ConsistentRegion(*index), &region.observed));
+        let regions = regions.map(|(index, region)| (Child::ConsistentRegion(*index), &region.observed.object));
         let service = self.consistent_region_service.iter();
         let service = service.map(|service| (Child::ConsistentRegionService, &service.observed));
         let interfaces = exports.chain(imports).chain(regions).chain(service);
+        let exhausted = self.consistent_regions.iter().filter(|(_, region)| {
+            let ObservedConsistentRegion { object, has_given_up } = &region.observed;
+            *has_given_up && !object.deleting
+        });
         Children {
             processing_elements: known(&self.processing_elements),
             taken: self.taken.clone(),
@@ -254,6 +275,7 @@ impl MirroredChildren {
             regions: known(&self.regions),
             host_pools: known(&self.host_pools),
             interfaces: interfaces.map(|(child, observed)| (child, observed.clone())).collect(),
+            exhausted_regions: exhausted.map(|(index, _)| *index).collect(),
             job_config_map: self.job_config_map.as_ref().map(|map| map.observed.clone()),
             texts: maps(Part::Text),
             chunks: maps(Part::Chunk),
@@ -343,6 +365,28 @@ impl Selection<'_> {
             let version = region.metadata.resource_version.clone();
             let observed = ObservedRegion { object: observed(&region.metadata), created, silent_since, version };
             Some((index, Shown::new(object, &region.metadata, observed)))
+        });
+        shown.collect()
+    }
+
+    /// The consistent regions, by index.
+    fn consistent_regions(
+        self,
+        mirrors: &Mirrors,
+        before: &Objects<u64, ConsistentRegion, ObservedConsistentRegion>,
+    ) -> Objects<u64, ConsistentRegion, ObservedConsistentRegion> {
+        let shown = mirrors.consistent_regions.kept_of_job(self.key).into_iter().filter_map(|(name, object)| {
+            let index: u64 = numbered(suffix(self.key, &name)?.strip_prefix("cr")?)?;
+            if let Some(same) = unless_changed(before.get(&index), &object) {
+                return Some((index, Arc::clone(same)));
+            }
+            let ConsistentRegionPart { metadata, status } = object.read_part()?;
+            if !is_controlled_by(&metadata, self.job) {
+                return None;
+            }
+            let has_given_up = status.and_then(|status| status.state).is_some_and(|state| state == GIVEN_UP);
+            let observed = ObservedConsistentRegion { object: observed(&metadata), has_given_up };
+            Some((index, Shown::new(object, &metadata, observed)))
         });
         shown.collect()
     }

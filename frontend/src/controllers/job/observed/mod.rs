@@ -317,6 +317,8 @@ pub(crate) struct Children {
     pub(crate) host_pools: BTreeMap<u64, ObservedObject>,
     /// Exports, imports, consistent regions and their Service, and the Secret for transport security.
     pub(crate) interfaces: BTreeMap<Child, ObservedObject>,
+    /// Consistent regions that have given up, by index; none that is being deleted.
+    pub(crate) exhausted_regions: BTreeSet<u64>,
     /// The job's own ConfigMap.
     pub(crate) job_config_map: Option<ObservedObject>,
     /// ConfigMaps with AADL, by name.

@@ -18,6 +18,7 @@
 //! * [`refused_options`] — options that are refused while the job runs;
 //! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod, or have older options;
 //! * [`connectivity`] — what PEs tell of their connections; [`missing_bundles`]: that they wait for their bundles;
+//! * [`exhausted_regions`] — consistent regions that have given up;
 //! * [`user_ports`] — ports that operators open under a name; [`transport`]: certificates;
 //! * [`made_again`] — PEs that a user deletes;
 //! * [`memories`] — what is remembered ends; [`trimmed`]: what mirrors leave out of objects stays there;
@@ -37,6 +38,7 @@ mod drift;
 mod dry_runs;
 mod early_texts;
 mod edited_submissions;
+mod exhausted_regions;
 mod in_the_way;
 mod interleavings;
 mod leaders;
