@@ -1,5 +1,5 @@
 //! What a leader that ends in order says of regions to the next one (rule consistent-region-14): of which something may
-//! be lost that their PEs have reported. Of all others nothing is.
+//! be lost that their PEs have reported, or told of their connections. Of all others nothing is.
 //!
 //! A PE reports to the leader before until it is led to the next one. That one stays for a while, and what it hears
 //! meanwhile is lost, but not unnoticed. Of a namespace that may not be read nothing was heard: it is named as a whole.
@@ -16,6 +16,8 @@ use tokio::time::Instant;
 const WORDS_MAX: usize = 32 << 10;
 /// Stands for all regions of a namespace, behind its name.
 const ALL: &str = "/*";
+/// Stands behind a region whose PEs have lost connections, which nobody has stored.
+const LOST_CONNECTIONS: &str = "!";
 /// How long a report takes at most from when its PE has connected until it is heard. PEs give up after a second.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
 
@@ -38,11 +40,26 @@ impl ConsistentRegions {
         if !self.reports.were_taken() {
             return None;
         }
-        let gaps = self.reports.gaps();
-        let there = gaps.iter().filter(|region| self.mirrors.consistent_regions.contains(region));
+        let is_there = |region: &Key| self.mirrors.consistent_regions.contains(region);
+        let gaps = self.reports.gaps().into_iter().filter(is_there).map(|region| region.to_string());
+        let losses = self.losses.regions().into_iter().filter(is_there);
+        let losses = losses.map(|region| region.to_string() + LOST_CONNECTIONS);
         let unread = self.mirrors.refusals.namespaces().into_iter().map(|namespace| namespace + ALL);
-        let words = there.map(Key::to_string).chain(unread).collect::<Vec<_>>().join(" ");
+        let words = gaps.chain(losses).chain(unread).collect::<Vec<_>>().join(" ");
         (words.len() <= WORDS_MAX).then_some(words)
+    }
+
+    /// Whether the leader before has heard that PEs of a region had lost connections, and could not store it. Nothing,
+    /// as long as it may still say so.
+    pub(crate) fn has_unstored_losses(&self, region: &Key) -> Option<bool> {
+        match self.term.last_words() {
+            LastWords::None => Some(false),
+            LastWords::Awaited { .. } => None,
+            LastWords::Said { words, .. } => {
+                let named = region.to_string() + LOST_CONNECTIONS;
+                Some(words.split(' ').any(|word| word == named))
+            }
+        }
     }
 
     /// What is known of a region all of whose PEs come here since this moment, if they do, by a Service with an
@@ -57,7 +74,8 @@ impl ConsistentRegions {
             LastWords::Awaited { .. } => Gap::Unknown,
             LastWords::Said { words, not_before } => {
                 let name = region.to_string();
-                let is_of = |word: &str| word == name || word.strip_suffix(ALL) == Some(&*region.namespace);
+                let is_named = |word: &str| word.strip_suffix(LOST_CONNECTIONS).unwrap_or(word) == name;
+                let is_of = |word: &str| is_named(word) || word.strip_suffix(ALL) == Some(&*region.namespace);
                 let has_gap = words.split(' ').any(is_of);
                 let were_heard = since.is_some_and(|since| since + HEARD_WITHIN <= not_before);
                 if were_heard && !has_gap { Gap::None } else { Gap::Possible }
@@ -127,6 +145,36 @@ mod tests {
         assert!(regions.reports.loss(&key).is_some());
     }
 
+    #[tokio::test]
+    async fn regions_are_named_of_which_nobody_has_stored_that_their_pes_lost_connections() {
+        let regions = of(Term::endless());
+        let keys = [0, 1].map(|number| Key::new("n", &format!("flow-cr{number}")));
+        regions.mirrors.consistent_regions.insert(region(&keys[0].name));
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+        regions.reports.open(queue, []);
+        regions.losses.are_known_by(move || keys.clone().into());
+        assert_eq!(regions.last_words().as_deref(), Some("n/flow-cr0!"), "the other one is gone");
+    }
+
+    #[test]
+    fn what_the_leader_before_could_not_store_of_losses_is_known_when_it_has_spoken() {
+        let (term, key, now) = (Term::default(), Key::new("n", "flow-cr1"), Instant::now());
+        let regions = of(term.clone());
+        let said = |words: &str| LastWords::Said { words: words.into(), not_before: now };
+        let table = [
+            (LastWords::None, Some(false)),
+            (LastWords::Awaited { until: now + HEARD_WITHIN * 20 }, None),
+            (said(""), Some(false)),
+            (said("n/flow-cr1 n/*"), Some(false)),
+            (said("n/flow-cr10! m/flow-cr1!"), Some(false)),
+            (said("n/flow-cr0! n/flow-cr1!"), Some(true)),
+        ];
+        for (words, expected) in table {
+            term.hear(words.clone());
+            assert_eq!(regions.has_unstored_losses(&key), expected, "{words:?}");
+        }
+    }
+
     #[test]
     fn a_region_has_no_gap_if_the_leader_before_has_stayed_until_its_pes_came_here() {
         let (term, now) = (Term::default(), Instant::now());
@@ -145,6 +193,8 @@ mod tests {
             ("n/flow-cr0 n/flow-cr1", Some(4), Gap::Possible),
             ("m/* n/*", Some(4), Gap::Possible),
             ("m/* nn/*", Some(4), Gap::None),
+            ("n/flow-cr1!", Some(4), Gap::Possible),
+            ("n/flow-cr10! m/flow-cr1!", Some(4), Gap::None),
         ];
         for (words, seconds, expected) in table {
             let not_before = now + Duration::from_secs(seconds.unwrap_or(60));

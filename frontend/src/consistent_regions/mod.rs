@@ -16,6 +16,7 @@
 //! | [`read`] | regions as they were read last |
 //! | [`documents`] | what a PE is told by all of its regions |
 //! | [`answered`] | which PEs have asked, and have been told what their region waits for them to see |
+//! | [`losses`] | of which regions nobody has stored that their PEs have lost connections |
 //! | [`hand_over`] | of which regions a report may be lost when another replica takes over |
 //!
 //! Only the replica that drives the regions answers for them (rule consistent-region-14): PEs take an older document
@@ -29,12 +30,14 @@
 pub(crate) mod answered;
 pub(crate) mod documents;
 pub(crate) mod hand_over;
+pub(crate) mod losses;
 pub(crate) mod members;
 pub(crate) mod read;
 pub(crate) mod reports;
 pub(crate) mod stored;
 
 use self::answered::Answered;
+use self::losses::UnstoredLosses;
 use self::members::Members;
 use self::read::ReadRegions;
 use self::reports::Reports;
@@ -52,6 +55,8 @@ pub(crate) struct ConsistentRegions {
     pub(crate) members: Members,
     /// What PEs have reported.
     pub(crate) reports: Reports,
+    /// What they have told of lost connections, and nobody has stored.
+    pub(crate) losses: UnstoredLosses,
     /// What PEs have got for an answer.
     pub(crate) answered: Answered,
     /// Whether this replica drives the regions.
@@ -71,7 +76,7 @@ impl ConsistentRegions {
         });
         let answered = Answered::following(&mirrors.consistent_regions, &mirrors.processing_elements);
         let read = ReadRegions::of(&mirrors.consistent_regions);
-        Self { mirrors, read, members, reports, answered, term }
+        Self { mirrors, read, members, reports, losses: UnstoredLosses::default(), answered, term }
     }
 
     /// Whether this replica drives the regions now, so that nobody knows more of them.

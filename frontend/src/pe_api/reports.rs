@@ -17,7 +17,8 @@
 //! or has told something else since, or is a pod that is over; what nobody waits for is not written [`KEPT_FOR`] after
 //! it was told, nor when PEs are led to another replica: they may have told that one something else. That a PE of a
 //! consistent region has lost connections is written then, too: it says so once, and to one replica. Nor does that wait
-//! for the end of a pause, or long after a failure: a checkpoint may become complete meanwhile. Nothing is kept of PEs
+//! for the end of a pause, or long after a failure: a checkpoint may become complete meanwhile. Of which regions it is
+//! not stored yet, who ends this replica is told, and the next leader with it. Nothing is kept of PEs
 //! that are gone, and nothing that one has told is taken for the word of another one that is made under its name.
 
 use super::refusal::Refusal;
@@ -26,12 +27,12 @@ use super::write::{Change, WITHIN, refusal_of, too_long};
 use crate::owner::owner_of_child;
 use crate::status_changes::{StatusChanges, Unchanged};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity};
+use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, troubles_of};
 use streams_kubernetes::gate::Priority;
@@ -224,6 +225,17 @@ impl Reports {
         }
     }
 
+    /// Regions of PEs that have told of connections which they lost, as long as nothing of that is known to be stored.
+    /// Whoever asks does not keep the workers going.
+    pub(super) fn regions_with_losses(&self) -> impl Fn() -> BTreeSet<Key> + Send + Sync + use<> {
+        let (inner, mirror) = (Arc::clone(&self.inner), self.mirror.clone());
+        move || {
+            let of_losses = |(pe, waiting): (&Key, &Waiting)| waiting.has_losses().then(|| pe.clone());
+            let pes: Vec<Key> = inner.lock().waiting.iter().filter_map(of_losses).collect();
+            pes.iter().flat_map(|pe| regions_of(&mirror, pe)).collect()
+        }
+    }
+
     /// Waits until nothing is written any more.
     pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         self.workers.ended()
@@ -272,6 +284,13 @@ impl Reports {
 
 fn connectivity(pe: &ProcessingElement) -> Option<&ReportedConnectivity> {
     pe.status.as_ref()?.connectivity.as_ref()
+}
+
+/// The consistent regions of a PE.
+fn regions_of(mirror: &Watch<ProcessingElement>, key: &Key) -> Vec<Key> {
+    let Some(pe) = mirror.get(key) else { return Vec::new() };
+    let region = |index: &u64| key.sibling(&names::consistent_region(&pe.spec.job_name, *index));
+    pe.spec.consistent_regions.iter().map(region).collect()
 }
 
 impl Pace {

@@ -106,7 +106,8 @@ async fn end(base: Base, options: &RunOptions, released: Option<Released>, heari
     if let Some(released) = released {
         hand_over(released, &base.regions, &hearing.ends, &hearing.awake).await;
     }
-    hearing.ends.cancel();
+    // While the mirrors go on: what is written is waited for there.
+    hearing.end(&base.regions).await;
     base.last.cancel();
     let ended = tasks.end(|| base.events.end());
     if timeout(options.time_outs.grace_seconds + LAST_TASKS, ended).await.is_err() {

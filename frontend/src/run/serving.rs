@@ -8,6 +8,7 @@ use super::tasks::Tasks;
 use crate::bundles::Fetcher;
 use crate::bundles::repository::{self, BundleRepository};
 use crate::call_figures::{HttpRequests, MadeCalls, ServedCalls};
+use crate::consistent_regions::ConsistentRegions;
 use crate::controllers::job::long_work::dry_run::DryRuns;
 use crate::elasticity::Elasticity;
 use crate::elasticity::view::ClusterView as _;
@@ -25,11 +26,13 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use streams_kubernetes::gate::{Gate, Limits};
 use streams_process::pages::{Pages, Readiness};
 use streams_proto::{elasticity, subscription};
 use tokio::net::TcpListener;
 use tokio::sync::watch as latest;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -94,12 +97,38 @@ fn follow<T: PartialEq + Debug + Send + Sync + 'static>(
     });
 }
 
+/// How long a replica that ends still writes of which connections PEs of consistent regions have told that they lost
+/// them.
+const LAST_LOSSES: Duration = Duration::from_secs(2);
+
 /// How this process hears PEs, until it is dropped.
 pub(super) struct Hearing {
     /// Ends it; cancelled as well when it has ended by itself.
     pub(super) ends: CancellationToken,
     pub(super) awake: Awake,
+    /// Cancelled when nobody is heard any more.
+    has_ended: CancellationToken,
+    /// Keeps going what is to be written.
+    _pe_api: PeApi,
     _looking: AbortOnDropHandle<()>,
+}
+
+impl Hearing {
+    /// Hears nobody any more. Nobody else knows of connections that PEs of regions have told this replica that they
+    /// lost, so that is stored first, if it can be (rule pe-api-4).
+    pub(super) async fn end(self, regions: &ConsistentRegions) {
+        self.ends.cancel();
+        let stored = async {
+            self.has_ended.cancelled().await;
+            regions.losses.stored().await;
+        };
+        if timeout(LAST_LOSSES, stored).await.is_ok() {
+            return;
+        }
+        for region in regions.losses.regions() {
+            tracing::warn!(%region, "lost connections are not recorded: tuples may be missing in its next checkpoint");
+        }
+    }
 }
 
 /// The PE API.
@@ -121,13 +150,16 @@ pub(super) async fn pes(base: &Base, options: &RunOptions, tasks: &mut Tasks) ->
     let looking = AbortOnDropHandle::new(tokio::spawn(awake.clone().look(asked_to_stop.clone())));
     let (served, stop) = (pe_api.clone(), ends.clone());
     let figures = HttpRequests::among(metrics);
+    let has_ended = CancellationToken::new();
+    let guard = has_ended.clone().drop_guard();
     tasks.servers.spawn("PE API", async move {
         // However it ends, nobody is heard from then on.
-        let _ends = stop.clone().drop_guard();
+        let (_ends, _has_ended) = (stop.clone().drop_guard(), guard);
         pe_api::server::serve(listener, served, figures, stop, grace).await;
         Ok(())
     });
-    Ok((pe_api, Hearing { ends, awake, _looking: looking }))
+    let hearing = Hearing { ends, awake, has_ended, _pe_api: pe_api.clone(), _looking: looking };
+    Ok((pe_api, hearing))
 }
 
 /// The elasticity API and the subscription API, which changes the same objects as the PE API and so takes turns with

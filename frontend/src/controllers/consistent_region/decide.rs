@@ -25,7 +25,8 @@ use streams_kubernetes::ownership::controller;
 /// missing one again and again.
 const SAY_AGAIN: Duration = Duration::from_secs(5);
 
-/// How soon a region is looked at again that waits until its PEs have asked, or until they are led here.
+/// How soon a region is looked at again that waits until its PEs have asked, or until they are led here, or of which
+/// the leader before may still say something.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
 /// How long whoever takes over waits for PEs that do not come, from when they are led here. Where names are looked up,
 /// they are kept for 30 seconds at most, as clusters are usually set up. A PE looks up where it reports for each
@@ -70,6 +71,8 @@ pub(crate) struct Observation {
     pub(super) health: Health,
     /// One of them did not, or was not, since they were looked at for the last step; though they may now.
     pub(super) was_missing: Option<Cause>,
+    /// Whether it is known that nobody has heard of other connections that its PEs lost.
+    pub(super) are_losses_known: bool,
     /// When they were looked at.
     pub(super) looked_at: MissedAt,
     /// What PEs have reported.
@@ -169,6 +172,7 @@ pub(super) fn decide(observed: &Observation) -> Decision {
     let told = state.to_be_told(&settings).map(|to_be_told| until(to_be_told.from, observed.now));
     let told = told.map(|wait| if wait.is_zero() { ASKED_AGAIN } else { wait });
     let (led, heard) = heard(observed, &settings, &state, is_late);
+    let words = (!observed.are_losses_known && state.launches().is_some()).then_some(ASKED_AGAIN);
     Decision {
         written,
         notices: notices(&before, &state).into_iter().chain(short).collect(),
@@ -176,7 +180,7 @@ pub(super) fn decide(observed: &Observation) -> Decision {
         is_put_off: false,
         is_made_up_for: is_made_up_for(&settings, &before, &state, stored::time(observed.now)),
         led,
-        look_again: due.chain(say_again).chain(asked).chain(told).chain(heard).min(),
+        look_again: due.chain(say_again).chain(asked).chain(told).chain(heard).chain(words).min(),
         state: Some(state),
     }
 }

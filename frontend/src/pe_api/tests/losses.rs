@@ -126,10 +126,8 @@ async fn a_pe_of_a_region_that_has_told_too_much_has_lost_connections_at_once() 
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_a_pe_of_a_region_has_lost_is_written_as_soon_as_the_api_server_is_back() {
-    let mut told = with_last(true);
-    assert_eq!(told.answers(vec![told.tells(0, 13, "Full")]).await, [204]);
+/// The API server refuses all writes, as long as this is so.
+fn refusing(told: &Told) -> Arc<AtomicBool> {
     let refuses = Arc::new(AtomicBool::new(true));
     told.cluster.server.refuse({
         let refuses = Arc::clone(&refuses);
@@ -138,6 +136,38 @@ async fn what_a_pe_of_a_region_has_lost_is_written_as_soon_as_the_api_server_is_
             refuses.then(|| kube::core::Status::failure("etcd does not answer", "InternalError").with_code(500))
         }
     });
+    refuses
+}
+
+/// The replica does not end before they are stored, and the next leader hears of those that are not.
+#[tokio::test(start_paused = true)]
+async fn regions_whose_losses_are_not_stored_are_known_until_they_are() {
+    for (is_in_region, expected) in [(false, vec![]), (true, vec![Key::new("n", "srcjob-cr0")])] {
+        let mut told = with_last(is_in_region);
+        assert_eq!(told.answers(vec![told.tells(0, 13, "Full")]).await, [204]);
+        let losses = told.cluster.regions.losses.clone();
+        assert!(losses.regions().is_empty(), "{is_in_region}");
+        let refuses = refusing(&told);
+        let both = vec![told.tells(0, 13, "Partial"), told.tells(10, 13, "Full")];
+        assert_eq!(told.answers(both).await, [503, 503]);
+        assert_eq!(Vec::from_iter(losses.regions()), expected);
+        let stored = tokio::spawn({
+            let losses = losses.clone();
+            async move { losses.stored().await }
+        });
+        told.passes(1).await;
+        assert_eq!(stored.is_finished(), !is_in_region);
+        refuses.store(false, Ordering::SeqCst);
+        told.passes(3).await;
+        assert!(stored.is_finished() && losses.regions().is_empty(), "{is_in_region}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pe_of_a_region_has_lost_is_written_as_soon_as_the_api_server_is_back() {
+    let mut told = with_last(true);
+    assert_eq!(told.answers(vec![told.tells(0, 13, "Full")]).await, [204]);
+    let refuses = refusing(&told);
     let both = vec![told.tells(0, 13, "Partial"), told.tells(10, 13, "Full")];
     assert_eq!(told.answers(both).await, [503, 503]);
     told.passes(35).await;

@@ -180,8 +180,33 @@ async fn who_takes_over_waits_for_what_the_leader_before_says_if_it_matters() {
     let fixture = fixture.taken_over();
     fixture.leads().await;
     fixture.regions.term.hear(awaited());
-    assert_eq!(fixture.settle().await, Outcome::Again(PERIOD));
+    assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(1)), "its connections may have been lost");
     assert_eq!(fixture.regions.last_words().as_deref(), Some(""));
+    fixture.regions.term.hear(said("", 60));
+    assert_eq!(fixture.settle().await, Outcome::Again(PERIOD));
+}
+
+/// Its PEs have all connections again, and nobody else knows that they had lost some.
+#[tokio::test]
+async fn who_takes_over_resets_a_region_whose_losses_the_leader_before_could_not_store() {
+    // what the leader before says -> the state, what PEs are told
+    let table = [
+        ("n/flow-cr0", "PROCESSING", vec![]),
+        ("n/flow-cr1!", "PROCESSING", vec![]),
+        ("n/flow-cr0!", "RESETTING", both(1, RESET)),
+    ];
+    for (words, state, told) in table {
+        let fixture = Fixture::processing().await.taken_over();
+        fixture.regions.term.hear(LastWords::Awaited { until: Instant::now() + Duration::from_secs(60) });
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", vec![]), "{words}");
+        fixture.regions.term.hear(said(words, 60));
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), (state, told), "{words}");
+        fixture.server.advance(Duration::from_secs(2));
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), (state, vec![]), "{words}: once");
+    }
 }
 
 #[tokio::test]
