@@ -1,7 +1,7 @@
-//! A model checker looks at every short history of a region: PEs that crash, connections that break and come back,
-//! messages and reports that are lost or come twice, a frontend that dies between storing a state and sending the
-//! message, or with it all that PEs report meanwhile, people who ask for resets, and who delete the region, which is
-//! made again.
+//! A model checker looks at every short history of a region: PEs that crash, pods that are taken away while they run,
+//! connections that break and come back, messages and reports that are lost or come twice, a frontend that dies between
+//! storing a state and sending the message, or with it all that PEs report meanwhile, PEs and people who ask for resets,
+//! and people who delete the region, which is made again.
 //!
 //! What is asked of every state that can be reached:
 //!
@@ -13,6 +13,10 @@
 //!   holds: from every state, one history without faults is followed to its end.
 //! * Whoever takes over waits for nothing that may be lost, but where tuples are processed meanwhile: from there on,
 //!   the history without faults has no time-out, in a region of one source.
+//!
+//! What is not in it: PEs of several regions, which hear of all of them by one document; a state that is lost without
+//! notice, or replaced by an earlier one; and an answer that is made, and counts for that, but does not arrive: here all
+//! have seen what they must have seen.
 //!
 //! What is assumed of the network is rule consistent-region-7, and of what PEs tell of their connections rule
 //! consistent-region-2: it is known before what they report after they have told it.
@@ -85,6 +89,8 @@ enum Action {
     Break(usize),
     Heal(usize),
     Crash(usize),
+    /// Its pod is deleted while the region is reset: then that is no failure of the reset.
+    TakeAway(usize),
     Relaunch(usize),
     Observe,
     SeenByAll,
@@ -129,7 +135,7 @@ impl Region {
         let facts = |pe: u64| {
             let pe = world.pes.iter().find(|known| known.member.pe == pe)?;
             let launch = pe.member.launch;
-            let pod = Some(PodFacts { launch, is_running: pe.is_running, is_taken_away: false });
+            let pod = Some(PodFacts { launch, is_running: pe.is_running, is_taken_away: pe.is_taken_away });
             let connected = pe.is_connected.then_some(launch);
             Some(PeFacts { launch, connected, interruptions: pe.interruptions, pod })
         };
@@ -341,9 +347,10 @@ impl Region {
                 (pe.is_connected, pe.interruptions) = (false, pe.interruptions + 1);
             }
             Action::Heal(source) => world.pes[source].is_connected = true,
-            Action::Crash(pe) => {
+            Action::Crash(pe) | Action::TakeAway(pe) => {
                 world.faults -= 1;
                 world.pes[pe].crash();
+                world.pes[pe].is_taken_away = matches!(action, Action::TakeAway(_));
                 for source in (0..self.sources).filter(|source| *source == pe || pe == self.sink()) {
                     world.links[source].clear();
                 }
@@ -386,7 +393,9 @@ impl Region {
             }
             Action::Reset { is_forced } => {
                 world.faults = world.faults.saturating_sub(1);
-                self.tell(world, &Event::Reset { by: None, is_forced });
+                // People force resets, PEs ask for them.
+                let by = (!is_forced).then(|| world.pes[self.sink()].member);
+                self.tell(world, &Event::Reset { by, is_forced });
             }
         }
         next
@@ -458,6 +467,10 @@ impl Model for Region {
                 actions.push(Action::Relaunch(index));
             } else if has_faults {
                 actions.push(Action::Crash(index));
+                // At any other time it is the same as a crash.
+                if matches!(world.region.phase, Phase::Resetting { .. }) {
+                    actions.push(Action::TakeAway(index));
+                }
             }
         }
         for pe in (0..=self.sources).filter(|pe| !world.calls[*pe].is_empty()) {
@@ -491,7 +504,7 @@ impl Model for Region {
             actions.extend([are_lost(false), are_lost(true), Action::Replace]);
         }
         let has_given_up = matches!(world.region.phase, Phase::MaximumResetAttemptsReached { .. });
-        if has_faults && !has_given_up {
+        if has_faults && !has_given_up && world.pes[self.sink()].is_running {
             actions.push(Action::Reset { is_forced: false });
         }
         if has_faults || has_given_up {

@@ -41,6 +41,8 @@ pub(super) enum Call {
 pub(super) struct Pe {
     pub(super) member: Member,
     pub(super) is_running: bool,
+    /// It does not run because somebody has deleted its pod.
+    pub(super) is_taken_away: bool,
     /// A source: to the sink.
     pub(super) is_connected: bool,
     /// How often it has lost that connection in this launch.
@@ -87,6 +89,7 @@ impl Pe {
         Self {
             member: Member { pe, launch: 1 },
             is_running: true,
+            is_taken_away: false,
             is_connected: true,
             interruptions: 0,
             earlier_interruptions: Vec::new(),
