@@ -2,13 +2,14 @@
 //!
 //! A span of the level INFO, or of a more important one, is a step of the work and is always sent. A span of the level
 //! DEBUG is a detail: one call, one wait. There may be thousands of them in a trace, and they must not push the steps
-//! out of it.
+//! out of it. What libraries say that do not know what is secret is not sent, also if the log is asked for it.
 //!
 //! Knows: OpenTelemetry, levels, crates. Must not know: what any span shows.
 //!
 //! Invariants: a detail is sent only within a trace that is recorded, so it never begins a trace of its own; this
 //! process sends at most [`MOST_DETAILS`] details of one trace. What is remembered of traces is bounded.
 
+use super::lines::is_of;
 use opentelemetry::Context;
 use opentelemetry::trace::{TraceContextExt, TraceId};
 use parking_lot::Mutex;
@@ -31,12 +32,19 @@ const TRACES: usize = 8192;
 pub(super) struct Exported {
     /// Crates whose details are sent.
     detailed: &'static [&'static str],
+    /// Libraries of which nothing is sent: a collector is another place than the log, with other readers.
+    talkative: &'static [&'static str],
     details: Mutex<Details>,
 }
 
 impl Exported {
-    pub(super) fn new(detailed: &'static [&'static str]) -> Self {
-        Self { detailed, details: Mutex::default() }
+    pub(super) fn new(detailed: &'static [&'static str], talkative: &'static [&'static str]) -> Self {
+        Self { detailed, talkative, details: Mutex::default() }
+    }
+
+    /// Whether spans and events of this kind are sent, as long as there is room for details.
+    fn sends(&self, metadata: &Metadata<'_>) -> bool {
+        is_exported(metadata, self.detailed) && !is_of(self.talkative, metadata.target())
     }
 
     /// Details of this trace that were not sent.
@@ -57,11 +65,11 @@ impl Exported {
 
 impl<S> Filter<S> for Exported {
     fn enabled(&self, metadata: &Metadata<'_>, _: &LayerContext<'_, S>) -> bool {
-        is_exported(metadata, self.detailed) && (!is_detail(metadata) || self.has_room())
+        self.sends(metadata) && (!is_detail(metadata) || self.has_room())
     }
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        match (is_exported(metadata, self.detailed), is_detail(metadata)) {
+        match (self.sends(metadata), is_detail(metadata)) {
             (false, _) => Interest::never(),
             (true, false) => Interest::always(),
             (true, true) => Interest::sometimes(),

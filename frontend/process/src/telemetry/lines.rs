@@ -1,4 +1,4 @@
-//! Which lines of libraries that do not know what is secret are in the log. Pure.
+//! Which lines of libraries that do not know what is secret are in the log. Pure. None is in a trace.
 //!
 //! Some write whole answers of others into their lines, and answers have keys and tokens. Whoever asks for more lines
 //! of this program asks for none of those; only a filter that names such a library by its own name shows them.
@@ -11,7 +11,7 @@ pub(super) fn are_harmless_or_named(
     talkative: &'static [&'static str],
     filter: &str,
 ) -> impl Fn(&Metadata<'_>) -> bool + use<> {
-    let is_talkative = move |target: &str| talkative.iter().any(|library| target.starts_with(*library));
+    let is_talkative = move |target: &str| is_of(talkative, target);
     // A part of the filter is `target[span{field=value}]=level`, each of which may be missing. It is not trimmed: of
     // what begins with a blank the filter makes another target.
     let targets = filter.split(',').filter_map(|part| part.split(['[', '=']).next());
@@ -20,6 +20,11 @@ pub(super) fn are_harmless_or_named(
         let target = line.target();
         !is_talkative(target) || named.iter().any(|named| target.starts_with(named.as_str()))
     }
+}
+
+/// Whether what has this target is of one of these libraries.
+pub(super) fn is_of(libraries: &[&str], target: &str) -> bool {
+    libraries.iter().any(|library| target.starts_with(*library))
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@
 //! with a collector only, and only so many of one trace are sent ([`detail`]). A span may be made when what it shows is
 //! over ([`past`]).
 //!
-//! Lines of libraries that do not know what is secret are in no log that does not ask for them by name ([`lines`]).
+//! Lines of libraries that do not know what is secret are in no log that does not ask for them by name ([`lines`]), and
+//! in no trace.
 //!
 //! Knows: tracing, OpenTelemetry. Must not know: what is traced.
 //!
@@ -70,7 +71,8 @@ pub struct Program {
     /// What it logs unless it is asked for something else: a level, or `target=level` pairs.
     pub log: &'static str,
     /// Libraries that write answers of others into their lines, with what is secret of them: whatever is asked for,
-    /// they are not logged unless they are named. A name is the beginning of a target.
+    /// they are not logged unless they are named, and nothing of them is in a trace. A name is the beginning of a
+    /// target.
     pub talkative: &'static [&'static str],
     /// Crates whose spans are exported down to the level of debugging; of other crates, what is worth a line in a log.
     pub detailed: &'static [&'static str],
@@ -123,7 +125,10 @@ impl Telemetry {
         };
         let collector = Collector::of_environment();
         let collector = collector.map(|collector| provider(&collector, program)).transpose()?;
-        let spans = collector.as_ref().map(|collector| sent(collector.tracer(program.name), program.detailed));
+        let spans = collector.as_ref().map(|collector| {
+            let exported = Exported::new(program.detailed, program.talkative);
+            sent(collector.tracer(program.name), exported)
+        });
         let kept = collector.is_none().then(kept_contexts);
         tracing_subscriber::registry()
             .with(spans)
@@ -156,12 +161,12 @@ fn provider(collector: &Collector, program: Program) -> anyhow::Result<SdkTracer
     Ok(SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(Past(exporter)).build())
 }
 
-/// Sends spans by this tracer, with the details of these crates.
-fn sent<S>(tracer: SdkTracer, detailed: &'static [&'static str]) -> impl Layer<S>
+/// Sends what is chosen of spans by this tracer.
+fn sent<S>(tracer: SdkTracer, exported: Exported) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    tracing_opentelemetry::layer().with_tracer(tracer).with_filter(Exported::new(detailed))
+    tracing_opentelemetry::layer().with_tracer(tracer).with_filter(exported)
 }
 
 /// The context that a request came with, beside the span of the request. Used without a collector only.
@@ -398,6 +403,19 @@ mod tests {
             });
             assert_eq!(names(&spans), expected, "{continued:?}");
         }
+    }
+
+    #[test]
+    fn nothing_of_a_library_that_writes_whole_answers_is_sent() {
+        let collected = testing::collect_with(Exported::new(&["library"], &["library"]));
+        tracing::info_span!("work").in_scope(|| {
+            tracing::warn!(target: "library::client", "an answer with a key");
+            drop(tracing::info_span!(target: "library", "call", answer = "with a token"));
+            drop(tracing::debug_span!(target: "library", "detail", answer = "with a token"));
+            tracing::warn!(target: "program", "nothing secret");
+        });
+        let sent: Vec<_> = collected.spans().into_iter().map(|span| (span.name, span.lines)).collect();
+        assert_eq!(sent, [("work".to_owned(), vec!["nothing secret".to_owned()])]);
     }
 
     #[test]

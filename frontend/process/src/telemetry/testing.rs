@@ -1,5 +1,6 @@
 //! Shows tests the spans that a collector would get.
 
+use super::detail::Exported;
 use super::past::Past;
 use super::sent;
 use opentelemetry::trace::TracerProvider;
@@ -46,9 +47,14 @@ impl Seen {
 
 /// Collects the spans of this thread from now on, with the details of these crates.
 pub fn collect(detailed: &'static [&'static str]) -> Collected {
+    collect_with(Exported::new(detailed, &[]))
+}
+
+/// The same of what is chosen like this.
+pub(super) fn collect_with(exported: Exported) -> Collected {
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(Past(exporter.clone())).build();
-    let subscriber = tracing_subscriber::registry().with(sent(provider.tracer("test"), detailed));
+    let subscriber = tracing_subscriber::registry().with(sent(provider.tracer("test"), exported));
     Collected { exporter, _provider: provider, _subscriber: subscribe(subscriber) }
 }
 
