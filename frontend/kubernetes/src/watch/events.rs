@@ -1,13 +1,14 @@
 //! What a watch tells, for ever (rule call-5).
 //!
 //! A list comes first, and again whenever something is lost: a watch that goes on from what comes after it would never
-//! tell it again. What fails is tried again after a pause, and no list begins sooner than that.
+//! tell it again. What fails is tried again after a pause, and no list begins sooner than that. A list also comes before
+//! a watch that was refused and is let in again: one for each time that it is, and none while it is refused.
 //!
 //! Knows: what the client library makes of the answers of the API server. Must not know: mirrors.
 
 use super::Mirrored;
 use super::catch_up::version;
-use super::pulse::Pulse;
+use super::pulse::{LetInAgain, Pulse};
 use crate::delivered::Delivered;
 use crate::error::is_without_right;
 use futures::{Stream, StreamExt, stream};
@@ -42,12 +43,23 @@ pub(super) fn events<K: Mirrored>(
             Some(events) => events,
             None => begin(),
         };
-        let event = course.note(events.next().await?);
+        let mut event = course.note(events.next().await?);
+        if event.as_ref().is_err_and(is_let_in_again) {
+            // There was a pause before this watch.
+            events = begin();
+            event = course.note(events.next().await?);
+        }
+        if matches!(event, Ok(Event::InitDone)) {
+            pulse.lists();
+        }
         let mut goes_on = true;
         if let Err(error) = &event {
             let was_lost = pulse.take_lost();
             if has_refusals && is_refused(error) {
                 pulse.beat();
+                if is_of_watch(error) {
+                    pulse.refuses();
+                }
             }
             goes_on = !(was_lost || has_lost(error));
             course.fails(goes_on);
@@ -142,8 +154,13 @@ pub(super) fn is_refused(error: &watcher::Error) -> bool {
 }
 
 /// Whether no watch could begin. There was a list, after which it goes on.
-pub(super) fn is_of_watch(error: &watcher::Error) -> bool {
+fn is_of_watch(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(_))
+}
+
+/// Whether a watch could begin, but a list is to come before.
+fn is_let_in_again(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Service(error)) if error.is::<LetInAgain>())
 }
 
 /// Whether the API server does not know any more what has happened since the last event.

@@ -11,7 +11,7 @@
 //!   server reported.
 //! * A mirror can be brought up to a moment ([`Watch::catch_up`]), for who must not decide by an older state.
 //! * Of a namespace that the API server does not let this process read, a mirror keeps what it has, and says so
-//!   ([`Watch::refusals`]); it is whole again once a watch of it has begun.
+//!   ([`Watch::refusals`]); it is whole again once it was listed anew and a watch has begun after that.
 //! * A mirror knows how long it has heard nothing ([`Watch::silence`]); a watch that does not begin, or falls silent,
 //!   is begun anew (rule call-18).
 //! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror. What is left of them
@@ -44,7 +44,6 @@ use self::packed::Packer;
 use self::pulse::Pulse;
 pub use self::pulse::Timings;
 pub use self::refusals::Refusals;
-use self::refused::Refused;
 use self::store::{Arrival, Replacement, Store};
 pub use self::trimmed::ConfigMapMeta;
 use self::unreadable::UnreadableObjects;
@@ -151,8 +150,8 @@ struct SharedWatch<K: 'static> {
     pulses: RwLock<Vec<Pulse>>,
     /// Since when the list fails, of each watch of this kind that begins with one.
     unlisted: Mutex<BTreeMap<Option<String>, Instant>>,
-    /// Namespaces in which this kind may not be read.
-    refused: Mutex<BTreeMap<String, Refused>>,
+    /// Since when this kind may not be read, by namespace.
+    refused: Mutex<BTreeMap<String, Instant>>,
     /// The same of all kinds that are decided by together.
     refusals: OnceLock<Refusals>,
     metrics: Metrics,
@@ -440,7 +439,6 @@ impl<K: Mirrored> Watch<K> {
                         .lock()
                         .retain(namespace, listed.iter().filter_map(|listed| listed.as_ref().err()));
                     self.publish(|store| store.replace(namespace, listed), Departure::Vanished, None);
-                    self.note_listed(namespace);
                     self.fill(std::mem::take(&mut first), filled, parts);
                 }
                 Ok(Event::Apply(object)) => self.deliver(object, trim),

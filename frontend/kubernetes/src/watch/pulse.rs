@@ -4,6 +4,9 @@
 //! server after a while and begun anew; whoever hears nothing for longer has lost the connection, or something in
 //! between keeps what it is told. An API server that has too much to do says how long it wants to be left alone.
 //!
+//! After a watch that was refused none begins before there was another list (rule call-33): the API server begins to
+//! answer also where it does not have the version any more from which the watch is to go on, and says that only then.
+//!
 //! Knows: calls and their answers. Must not know: objects.
 
 use super::lines::Lines;
@@ -78,6 +81,11 @@ struct BrokenOff(String);
 #[error("the watch ended at once, and nothing was delivered")]
 struct EndedAtOnce;
 
+/// The API server lets a watch begin, and has refused one since the last list.
+#[derive(Debug, thiserror::Error)]
+#[error("the watch may begin again, but what there is must be listed before")]
+pub(super) struct LetInAgain;
+
 /// When something was heard last, and when the API server may be asked again. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
 pub(super) struct Pulse {
@@ -95,12 +103,14 @@ struct Heard {
     silent: u32,
     /// Whether a line of a watch could not be read, which nobody has been told yet.
     lost: bool,
+    /// Whether a watch was refused since the last list.
+    refused: bool,
 }
 
 impl Pulse {
     pub(super) fn new() -> Self {
         let now = Instant::now();
-        let heard = Arc::new(Mutex::new(Heard { last: now, again: now, silent: 0, lost: false }));
+        let heard = Arc::new(Mutex::new(Heard { last: now, again: now, silent: 0, lost: false, refused: false }));
         Self { heard, begun: latest::Sender::new(0) }
     }
 
@@ -158,6 +168,16 @@ impl Pulse {
         std::mem::take(&mut self.lock().lost)
     }
 
+    /// A watch was refused: what the mirror has gets older until there is another list.
+    pub(super) fn refuses(&self) {
+        self.lock().refused = true;
+    }
+
+    /// A list is made.
+    pub(super) fn lists(&self) {
+        self.lock().refused = false;
+    }
+
     /// How long nothing was heard.
     pub(super) fn silence(&self) -> Duration {
         self.lock().last.elapsed()
@@ -191,6 +211,9 @@ impl Pulse {
                         pulse.rest(wished);
                     }
                     return Ok(answer.map(AnyBody::new));
+                }
+                if is_watch && pulse.lock().refused {
+                    return Err(BoxError::from(LetInAgain));
                 }
                 if is_watch {
                     pulse.begins();

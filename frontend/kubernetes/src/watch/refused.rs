@@ -1,29 +1,21 @@
 //! The part of a mirror that the API server does not let this process read (rule call-33).
 //!
 //! Only watches of the namespaces that are looked after have such parts ([`Scope::Namespaces`](super::Scope)). What the
-//! mirror has of one stays. A part is whole again once a watch has begun after its last list: with the right to list
-//! alone, nothing would be heard of what changes. A watch that is refused goes on from its version, for who may list
-//! might make a list of each try.
+//! mirror has of one stays. A part is whole again once a watch begins: with the right to list alone, nothing would be
+//! heard of what changes. A watch that was refused begins after another list only ([`events`](mod@super::events)).
 //!
-//! Knows: lists, watches, that one is refused. Must not know: what others do as long as one is.
+//! Knows: that a list or a watch is refused, that a watch begins. Must not know: what others do as long as one is
+//! refused.
 
-use super::events::is_of_watch;
 use super::{Mirrored, Refusals, Watch};
 use crate::error::with_causes;
 use crate::metrics::NamespaceLabels;
 use kube::runtime::watcher;
+use std::collections::btree_map::Entry;
 use std::future::pending;
 use std::time::Duration;
 use tokio::sync::watch as latest;
 use tokio::time::Instant;
-
-/// A kind may not be read in a namespace.
-#[derive(Debug)]
-pub(super) struct Refused {
-    since: Instant,
-    /// It was listed, and no list was refused since.
-    is_listed: bool,
-}
 
 impl<K: Mirrored> Watch<K> {
     /// The same mirror, which is decided by together with all others that say it here. Before it is filled.
@@ -40,22 +32,11 @@ impl<K: Mirrored> Watch<K> {
 
     /// This kind may not be read in a namespace. Whether that is news.
     pub fn refuse(&self, namespace: &str) -> bool {
-        self.refuse_part(namespace, false)
-    }
-
-    /// The same. `is_listed`: it was listed, and is to be watched.
-    fn refuse_part(&self, namespace: &str, is_listed: bool) -> bool {
-        let is_new = {
-            let mut refused = self.shared.refused.lock();
-            match refused.get_mut(namespace) {
-                Some(known) => {
-                    known.is_listed &= is_listed;
-                    false
-                }
-                None => {
-                    refused.insert(namespace.to_owned(), Refused { since: Instant::now(), is_listed });
-                    true
-                }
+        let is_new = match self.shared.refused.lock().entry(namespace.to_owned()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(entry) => {
+                entry.insert(Instant::now());
+                true
             }
         };
         if is_new {
@@ -90,7 +71,7 @@ impl<K: Mirrored> Watch<K> {
         // It was heard.
         self.shared.unlisted.lock().remove(&Some(namespace.to_owned()));
         let (kind, text) = (&self.shared.label.kind, with_causes(error));
-        if self.refuse_part(namespace, is_of_watch(error)) {
+        if self.refuse(namespace) {
             self.shared.metrics.watch_errors.get_or_create(&self.shared.label).inc();
             tracing::warn!(%kind, namespace, error = text, "may not read a namespace: its jobs are not looked after");
         } else {
@@ -98,15 +79,8 @@ impl<K: Mirrored> Watch<K> {
         }
     }
 
-    /// A list of this namespace is in the mirror.
-    pub(super) fn note_listed(&self, namespace: Option<&str>) {
-        let mut refused = self.shared.refused.lock();
-        if let Some(refused) = namespace.and_then(|namespace| refused.get_mut(namespace)) {
-            refused.is_listed = true;
-        }
-    }
-
-    /// Permits a namespace when a watch of it has begun after its list, for ever. See [`Self::fill`].
+    /// Permits a namespace whenever a watch of it begins, for ever: the mirror has the list before it. See
+    /// [`Self::fill`].
     pub(super) async fn permit_when_watched(
         &self,
         namespace: Option<&str>,
@@ -116,8 +90,7 @@ impl<K: Mirrored> Watch<K> {
     ) {
         if let Some(namespace) = namespace {
             while begun.changed().await.is_ok() {
-                let is_whole = self.shared.refused.lock().get(namespace).is_some_and(|refused| refused.is_listed);
-                if is_whole && self.permit(namespace) {
+                if self.permit(namespace) {
                     tracing::info!(kind = %self.shared.label.kind, namespace, "may read a namespace again");
                     // It may be the first of all that may be read.
                     self.fill(false, filled, parts);
@@ -142,8 +115,8 @@ impl<K: Mirrored> Watch<K> {
     pub(super) fn refused_everywhere_for(&self) -> Duration {
         let parts = self.shared.pulses.read().len();
         let refused = self.shared.refused.lock();
-        let since = refused.values().map(|refused| refused.since).max().filter(|_| refused.len() == parts);
-        since.map(|since| since.elapsed()).unwrap_or_default()
+        let since = refused.values().max().filter(|_| refused.len() == parts);
+        since.map(Instant::elapsed).unwrap_or_default()
     }
 }
 
@@ -171,6 +144,8 @@ mod tests {
         "message":"services is forbidden: User \"u\" cannot list resource \"services\" in the namespace \"b\""}"#;
     const EXPIRED: &str =
         r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"too old"}"#;
+    const EXPIRED_WITHIN: &str =
+        "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"status\":\"Failure\",\"code\":410}}\n";
     const OF_A_GATEWAY: &str = "<html>403 Forbidden</html>";
 
     /// What an API server has in namespace b, and lets this process do there. In a it lets it do all.
@@ -180,11 +155,13 @@ mod tests {
         may_watch: bool,
         object: &'static str,
         refusal: &'static str,
+        /// What a watch is told at first that is to go on from what was before. Nothing: it is refused.
+        of_old: Option<&'static str>,
     }
 
     impl OfB {
         fn with(may_list: bool, may_watch: bool, object: &'static str) -> Self {
-            Self { may_list, may_watch, object, refusal: FORBIDDEN }
+            Self { may_list, may_watch, object, refusal: FORBIDDEN, of_old: None }
         }
     }
 
@@ -196,7 +173,7 @@ mod tests {
     fn counting_server(of_b: &Arc<Mutex<OfB>>, lists: &Arc<AtomicUsize>) -> Client {
         let (of_b, lists) = (Arc::clone(of_b), Arc::clone(lists));
         let server = service_fn(move |request: Request<Body>| {
-            let OfB { may_list, may_watch, object, refusal } = *of_b.lock();
+            let OfB { may_list, may_watch, object, refusal, of_old } = *of_b.lock();
             let (is_of_a, is_watch) = (request.uri().path().contains("/namespaces/a/"), is_watch(&request));
             let may = is_of_a || if is_watch { may_watch } else { may_list };
             lists.fetch_add(usize::from(!is_of_a && !is_watch), Ordering::Relaxed);
@@ -210,14 +187,15 @@ mod tests {
                     return Ok::<_, BoxError>(refused);
                 }
                 let (namespace, name) = if is_of_a { ("a", "x") } else { ("b", object) };
-                if is_old {
+                if is_old && of_old.is_none() {
                     return Ok(Response::builder().status(410).body(AnyBody::from(EXPIRED)).unwrap());
                 }
                 let metadata = format!(r#"{{"namespace":"{namespace}","name":"{name}","resourceVersion":"1"}}"#);
                 let body = if is_watch {
                     // It ends as it was asked to.
                     let end = stream::once(sleep(Duration::from_secs(30)));
-                    AnyBody::from_stream(end.filter_map(async |()| None::<Result<String, BoxError>>))
+                    let end = end.filter_map(async |()| None::<Result<&'static str, BoxError>>);
+                    AnyBody::from_stream(stream::iter(of_old.filter(|_| is_old).map(Ok)).chain(end))
                 } else {
                     AnyBody::from(format!(
                         r#"{{"apiVersion":"v1","kind":"ServiceList","metadata":{{"resourceVersion":"{version}"}},
@@ -286,6 +264,30 @@ mod tests {
         assert_eq!(metrics.watch_errors.get_or_create(&watch.shared.label).get(), 3);
         let text = metrics.text().unwrap();
         assert!(text.contains("\ntest_refused_kinds{namespace=\"b\"} 0\n"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_missed_is_listed_once_before_the_namespace_counts_again() {
+        // Where the version is not known any more, and where what was missed is told late.
+        for of_old in [None, Some(EXPIRED_WITHIN), Some("")] {
+            let of_b = Arc::new(Mutex::new(OfB { of_old, ..OfB::with(true, true, "y") }));
+            let lists = Arc::default();
+            let (client, scope) = (counting_server(&of_b, &lists), scope(&["a", "b"]));
+            let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &[]);
+            let shown = Arc::new(Mutex::new(Vec::new()));
+            let (mirror, log) = (watch.clone(), Arc::clone(&shown));
+            watch.refusals().subscribe(move |namespace| log.lock().push((namespace.to_owned(), seen(&mirror).3)));
+            let looks = async {
+                // The watch that has begun before is ended after half a minute.
+                for (seconds, may_read, object) in [(5, true, "y"), (120, false, "z"), (40, true, "z")] {
+                    *of_b.lock() = OfB { of_old, ..OfB::with(may_read, may_read, object) };
+                    sleep(Duration::from_secs(seconds)).await;
+                }
+            };
+            beside(&watch, &client, &scope, looks).await;
+            assert_eq!(*shown.lock(), [("b".to_owned(), "a/x b/z".to_owned())], "{of_old:?}");
+            assert_eq!(lists.load(Ordering::Relaxed), 2, "{of_old:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
