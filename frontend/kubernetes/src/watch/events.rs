@@ -4,6 +4,9 @@
 //! tell it again. What fails is tried again after a pause, and no list begins sooner than that. A list also comes before
 //! a watch that was refused and is let in again: one for each time that it is, and none while it is refused.
 //!
+//! What has been refused for long is tried rarely: a namespace that is gone may stay among the options for ever, and
+//! each call is written into the audit log of the API server.
+//!
 //! Knows: what the client library makes of the answers of the API server. Must not know: mirrors.
 
 use super::Mirrored;
@@ -17,10 +20,16 @@ use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
 use kube::{Api, Resource};
 use serde::de::Error as _;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// The longest pause before a failed watch is tried again, and that before a mirror is filled anew.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What has been refused for so long is tried rarely.
+const RARELY_AFTER: Duration = Duration::from_secs(60);
+
+/// So many times the pause of what is tried rarely is longer: 10 to 20 s, because the jitter adds to it, too.
+const RARER: u32 = 5;
 
 /// After so long without a failure, the next pause is short again.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
@@ -57,6 +66,7 @@ pub(super) fn events<K: Mirrored>(
             let was_lost = pulse.take_lost();
             if has_refusals && is_refused(error) {
                 pulse.beat();
+                course.note_refusal();
                 if is_of_watch(error) {
                     pulse.refuses();
                 }
@@ -75,6 +85,8 @@ struct Course {
     pause: Option<Duration>,
     /// The highest version of what the last list had, and of a change since.
     newest: u64,
+    /// Since when a list, or the watch after one, is refused.
+    refused: Option<Instant>,
 }
 
 impl Course {
@@ -85,7 +97,7 @@ impl Course {
             .with_jitter()
             .without_max_times();
         let back_off = ResetTimerBackoff::new(ExponentialBackoff::from(back_off), FORGOTTEN_AFTER);
-        Self { back_off, pause: None, newest: 0 }
+        Self { back_off, pause: None, newest: 0, refused: None }
     }
 
     /// What is to be told of an event.
@@ -114,16 +126,23 @@ impl Course {
             }
             Ok(Event::Init) => self.newest = 0,
             Ok(Event::InitApply(object)) => self.newest = self.newest.max(version(object.meta())),
-            Ok(Event::InitDone) | Err(_) => {}
+            Ok(Event::InitDone) => self.refused = None,
+            Err(_) => {}
         }
         event
+    }
+
+    /// The right to list or to watch is missing.
+    fn note_refusal(&mut self) {
+        self.refused.get_or_insert_with(Instant::now);
     }
 
     /// A failure is told: the watch goes on after it, or begins anew with a list.
     fn fails(&mut self, goes_on: bool) {
         let pause = self.back_off.next().unwrap_or(LONGEST_PAUSE);
+        let is_rare = self.refused.is_some_and(|since| since.elapsed() >= RARELY_AFTER);
         if goes_on {
-            self.pause = Some(pause.min(LONGEST_PAUSE));
+            self.pause = Some(if is_rare { pause * RARER } else { pause.min(LONGEST_PAUSE) });
         } else {
             self.pause = Some(LONGEST_PAUSE);
             self.newest = 0;

@@ -169,14 +169,14 @@ mod tests {
         counting_server(of_b, &Arc::default())
     }
 
-    /// Counts the lists of b.
-    fn counting_server(of_b: &Arc<Mutex<OfB>>, lists: &Arc<AtomicUsize>) -> Client {
-        let (of_b, lists) = (Arc::clone(of_b), Arc::clone(lists));
+    /// Counts the lists of b, and the watches.
+    fn counting_server(of_b: &Arc<Mutex<OfB>>, calls: &Arc<[AtomicUsize; 2]>) -> Client {
+        let (of_b, calls) = (Arc::clone(of_b), Arc::clone(calls));
         let server = service_fn(move |request: Request<Body>| {
             let OfB { may_list, may_watch, object, refusal, of_old } = *of_b.lock();
             let (is_of_a, is_watch) = (request.uri().path().contains("/namespaces/a/"), is_watch(&request));
             let may = is_of_a || if is_watch { may_watch } else { may_list };
-            lists.fetch_add(usize::from(!is_of_a && !is_watch), Ordering::Relaxed);
+            calls[usize::from(is_watch)].fetch_add(usize::from(!is_of_a), Ordering::Relaxed);
             // What there is now has a version of its own, and what came before is not known any more.
             let version = if is_of_a { 1 } else { 1 + usize::from(object == "z") };
             let query = request.uri().query().unwrap_or_default();
@@ -241,11 +241,12 @@ mod tests {
         let table = [
             (1, false, "y", "b", "a/x"),
             (120, false, "y", "b", "a/x"),
-            (5, true, "y", "", "a/x b/y"),
+            // What has been refused for long is tried every 20 s, or more often.
+            (25, true, "y", "", "a/x b/y"),
             // The watch that has begun before is ended after half a minute.
             (40, false, "z", "b", "a/x b/y"),
             (120, false, "z", "b", "a/x b/y"),
-            (5, true, "z", "", "a/x b/z"),
+            (25, true, "z", "", "a/x b/z"),
         ];
         let looks = async {
             for (seconds, may_read, object, refused, shown) in table {
@@ -271,8 +272,8 @@ mod tests {
         // Where the version is not known any more, and where what was missed is told late.
         for of_old in [None, Some(EXPIRED_WITHIN), Some("")] {
             let of_b = Arc::new(Mutex::new(OfB { of_old, ..OfB::with(true, true, "y") }));
-            let lists = Arc::default();
-            let (client, scope) = (counting_server(&of_b, &lists), scope(&["a", "b"]));
+            let calls = Arc::default();
+            let (client, scope) = (counting_server(&of_b, &calls), scope(&["a", "b"]));
             let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &[]);
             let shown = Arc::new(Mutex::new(Vec::new()));
             let (mirror, log) = (watch.clone(), Arc::clone(&shown));
@@ -286,6 +287,7 @@ mod tests {
             };
             beside(&watch, &client, &scope, looks).await;
             assert_eq!(*shown.lock(), [("b".to_owned(), "a/x b/z".to_owned())], "{of_old:?}");
+            let [lists, _] = &*calls;
             assert_eq!(lists.load(Ordering::Relaxed), 2, "{of_old:?}");
         }
     }
@@ -295,8 +297,8 @@ mod tests {
         // may list, may watch -> what is shown
         for (may_list, may_watch, shown) in [(true, false, "a/x b/y"), (false, true, "a/x")] {
             let of_b = Arc::new(Mutex::new(OfB::with(may_list, may_watch, "y")));
-            let lists = Arc::default();
-            let (client, scope, metrics) = (counting_server(&of_b, &lists), scope(&["a", "b"]), Metrics::new("test"));
+            let calls = Arc::default();
+            let (client, scope, metrics) = (counting_server(&of_b, &calls), scope(&["a", "b"]), Metrics::new("test"));
             let watch: Watch<Service> = Watch::new(&metrics, &[]);
             let looks = async {
                 for _ in 0..100 {
@@ -307,6 +309,7 @@ mod tests {
             beside(&watch, &client, &scope, looks).await;
             assert_eq!(metrics.watch_errors.get_or_create(&watch.shared.label).get(), 1, "{may_list} {may_watch}");
             // Lists that are permitted cost something.
+            let [lists, _] = &*calls;
             assert!(!may_list || lists.load(Ordering::Relaxed) == 1, "{} lists", lists.load(Ordering::Relaxed));
         }
         // Nobody keeps a leader from beginning by leaving it the right to watch alone.
@@ -322,6 +325,27 @@ mod tests {
             assert_eq!(seen(&watch), (true, None, String::new(), "a/x b/y".to_owned()));
         };
         beside(&watch, &client, &scope, looks).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_been_refused_for_a_minute_is_tried_rarely() {
+        // Lists are refused, or only watches.
+        for may_list in [false, true] {
+            let of_b = Arc::new(Mutex::new(OfB::with(may_list, false, "y")));
+            let calls = Arc::default();
+            let (client, scope) = (counting_server(&of_b, &calls), scope(&["a", "b"]));
+            let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &[]);
+            let refused = &calls[usize::from(may_list)];
+            let looks = async {
+                sleep(Duration::from_secs(60)).await;
+                let before = refused.load(Ordering::Relaxed);
+                assert!((30..=36).contains(&before), "{may_list} {before}");
+                sleep(Duration::from_secs(600)).await;
+                let after = refused.load(Ordering::Relaxed) - before;
+                assert!((29..=61).contains(&after), "{may_list} {after}");
+            };
+            beside(&watch, &client, &scope, looks).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -347,7 +371,7 @@ mod tests {
                 assert!(watch.silence() > Duration::from_secs(50), "{scope:?}");
                 // The rights come late.
                 *of_b.lock() = OfB::with(true, true, "y");
-                sleep(Duration::from_secs(5)).await;
+                sleep(Duration::from_secs(25)).await;
                 let (is_synced, problem, refusals, _) = seen(&watch);
                 assert_eq!((is_synced, problem, refusals), (true, None, String::new()), "{scope:?}");
             };
@@ -366,7 +390,7 @@ mod tests {
             let problem = seen(&watch).1.unwrap();
             assert!(problem.starts_with("may not be read in any namespace for "), "{problem}");
             *of_b.lock() = OfB::with(true, true, "y");
-            sleep(Duration::from_secs(5)).await;
+            sleep(Duration::from_secs(25)).await;
             assert_eq!(seen(&watch), (true, None, String::new(), "b/y".to_owned()));
         };
         beside(&watch, &client, &scope, looks).await;
