@@ -147,7 +147,7 @@ fn protocols<'a>(objects: &'a Objects, namespace: &str) -> Result<Vec<Option<&'a
 /// A mesh or a proxy that goes by it would take TLS for something else, and cut the connection.
 #[tokio::test]
 async fn clear_text_is_said_of_a_port_only_if_it_is_spoken_there() -> Result<()> {
-    for (folder, expected) in [("base", Some("kubernetes.io/h2c")), ("overlays/tls", None)] {
+    for (folder, expected) in [("base", Some("kubernetes.io/h2c")), ("overlays/tls", Some("https"))] {
         let objects = built(folder).await?;
         let said = protocols(&objects, SYSTEM)?;
         ensure!(said == [expected, None], "{folder}: {said:?}");
@@ -260,7 +260,8 @@ async fn whatever_the_values_the_api_server_takes_the_objects() -> Result<()> {
             let variables = frontend["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
             let said = json!({"name": "STREAMS_NAMESPACES", "value": namespace});
             ensure!(variables.is_some_and(|variables| variables.contains(&said)), "{variables:?}");
-            ensure!(protocols(&objects, &namespace)?.iter().all(Option::is_none), "clear text with TLS");
+            let said = protocols(&objects, &namespace)?;
+            ensure!(said == [Some("https"), None], "with TLS: {said:?}");
         }
         // Kinds of the Prometheus Operator are not known here.
         objects.retain(|_, object| object["apiVersion"] != "monitoring.coreos.com/v1");
