@@ -1,9 +1,12 @@
 //! Times as statuses hold them, which is in whole seconds, and as controllers wait for them; moments that a process
-//! remembers.
+//! remembers. What clocks that differ, or that are set, do to all of that.
 
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 use streams_kubernetes::cluster::Cluster;
+
+/// How far the clocks of the API server and of the frontend may be apart.
+pub(crate) const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
 
 /// What the clocks of the process say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,19 @@ pub(crate) fn after(start: Timestamp, duration: Duration) -> Timestamp {
     start.saturating_add(duration).unwrap_or(Timestamp::MAX)
 }
 
+/// How long ago the API server has created something. `None` if that lies too far in the future: how long ago it was is
+/// not known then, and what waits for some time after it would wait for as much longer.
+pub(crate) fn age(created: Timestamp, now: Timestamp) -> Option<Duration> {
+    let is_known = created <= after(now, CLOCKS_DIFFER);
+    is_known.then(|| Duration::try_from(now.duration_since(created)).unwrap_or_default())
+}
+
+/// How far two times are apart. What counts for a while counts for no longer before its time than after it: a clock was
+/// put back then (rule call-20).
+pub(crate) fn distance(one: Timestamp, other: Timestamp) -> Duration {
+    other.duration_since(one).unsigned_abs()
+}
+
 /// The time as a status can hold it, so that a decision equals what is read back later.
 pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
@@ -60,6 +76,15 @@ mod tests {
         {
             let clocks = Clocks { now: at(now), passed: Duration::from_secs(passed) };
             assert_eq!(clocks.time_of(Duration::from_secs(100)), at(expected), "{now} {passed}");
+        }
+    }
+
+    #[test]
+    fn the_age_of_what_was_created_in_the_future_is_not_known() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        // when it was created -> seconds, if that is known
+        for (created, expected) in [(70, Some(30)), (100, Some(0)), (105, Some(0)), (106, None), (3_700, None)] {
+            assert_eq!(age(at(created), at(100)), expected.map(Duration::from_secs), "{created}");
         }
     }
 

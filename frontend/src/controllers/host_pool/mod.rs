@@ -10,6 +10,7 @@
 mod tests;
 
 use crate::controllers::reconciler::{self, Next};
+use crate::controllers::times::age;
 use crate::mirrors::Mirrors;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -101,7 +102,7 @@ fn left(pool: &HostPool, after: &HostPoolStatus, now: Timestamp) -> Duration {
     if said != after.conditions {
         return Duration::ZERO;
     }
-    let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
+    let Some(age) = age(created, now) else { return Duration::ZERO };
     UNSAID_IN_A_CROWD.saturating_sub(age).min(LOOK_AGAIN)
 }
 

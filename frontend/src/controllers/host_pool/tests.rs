@@ -5,6 +5,7 @@ use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use futures::FutureExt as _;
 use futures::executor::block_on;
+use k8s_openapi::jiff::SignedDuration;
 use kube::api::DeleteParams;
 use parking_lot::Mutex;
 use streams_api::HostPoolSpec;
@@ -69,13 +70,15 @@ fn in_a_crowd_a_pool_without_a_warning_says_nothing_for_a_while() {
         (None, 0, true, Some(10)),
         (None, 175, true, Some(5)),
         (None, 180, true, None),
+        // The clock of the API server is ahead.
+        (None, -3_600, true, None),
         (Some(2), 0, true, None),
     ];
     for (size, age, is_crowded, again) in table {
         let server = Server::new();
         server.create(&pool(size, &[]));
         let key = Key::new("n", "flow-0");
-        let created = Time(server.now() - Duration::from_secs(age));
+        let created = Time(server.now() - SignedDuration::from_secs(age));
         server.edit::<HostPool>(&key, |pool| pool.metadata.creation_timestamp = Some(created));
         let connection = server.connect();
         connection.crowd(is_crowded);

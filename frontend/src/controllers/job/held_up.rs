@@ -13,13 +13,15 @@ use super::owned::Owned;
 use super::refusals::is_of_object;
 use super::requests::apart::{DEADLINE_EXCEEDED, REPLICAS_LOST};
 use super::tasks::{Failure, Remedy};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use crate::controllers::times::{after, distance};
+use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use streams_kubernetes::writer::DEFINITIONS_OUTDATED;
 
 /// How long a proposal is held up before it gives way: whatever counts objects for a quota may not have heard of their
 /// deletion, and what is being deleted most often goes at once.
-const FOR_A_WHILE: SignedDuration = SignedDuration::from_secs(5);
+const FOR_A_WHILE: Duration = Duration::from_secs(5);
 /// Why texts cannot be rendered although the fusion service answers: others may be rendered.
 const OF_TEXTS: [&str; 3] = [DEADLINE_EXCEEDED, REPLICAS_LOST, "FusionFailed"];
 /// An object of the wanted name is being deleted.
@@ -29,7 +31,7 @@ const OF_WEBHOOK: &str = "failed calling webhook";
 
 /// When it is known whether something lasts that is seen for the first time.
 pub(crate) fn looked_at_again(now: Timestamp) -> Timestamp {
-    now.checked_add(FOR_A_WHILE).unwrap_or(Timestamp::MAX)
+    after(now, FOR_A_WHILE)
 }
 
 /// What of a proposal is not written.
@@ -95,9 +97,9 @@ impl HoldUp {
         looked_at_again(self.since)
     }
 
-    /// It has lasted for a while.
+    /// It has lasted for a while, or a clock was put back since by as much.
     pub(crate) fn lasts(&self, now: Timestamp) -> bool {
-        self.end() <= now
+        distance(self.since, now) >= FOR_A_WHILE
     }
 
     /// Nothing comes of the proposal for now: it has lasted for a while. Only looks know whether an object is still in
@@ -203,9 +205,11 @@ mod tests {
             assert_eq!(obstacle, expected, "{part:?} {reason}");
             assert_eq!(held_up.longest("q"), None, "another proposal");
             if let Some(obstacle) = obstacle {
-                assert_eq!([14, 15].map(|second| obstacle.lasts(at(second))), [false, true]);
-                assert_eq!([14, 15].map(|second| held_up.lasts("p", at(second))), [false, true]);
-                assert_eq!([14, 15].map(|second| obstacle.is_in_vain(None, at(second))), [false, true]);
+                // A clock may be put back.
+                let (seconds, expected) = ([14, 15, 6, 5, -1_800], [false, true, false, true, true]);
+                assert_eq!(seconds.map(|second| obstacle.lasts(at(second))), expected);
+                assert_eq!(seconds.map(|second| held_up.lasts("p", at(second))), expected);
+                assert_eq!(seconds.map(|second| obstacle.is_in_vain(None, at(second))), expected);
             }
             held_up.is_over(part);
             assert_eq!(held_up.longest("p"), None, "it is over");

@@ -16,6 +16,7 @@ mod tests;
 use crate::controllers::job::widths::OUT_OF_BOUNDS;
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::submissions::Submissions;
+use crate::controllers::times::{age, distance};
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -187,7 +188,7 @@ fn longest_silence(is_ready: bool, observed: &RegionObservation) -> Duration {
 /// How long a region of a submission says nothing yet, unless there is no crowd any more when it is looked at before.
 fn left(observed: &RegionObservation, is_ready: bool) -> Duration {
     let Some(Time(created)) = observed.region.metadata.creation_timestamp else { return Duration::ZERO };
-    let age = Duration::try_from(observed.now.duration_since(created)).unwrap_or_default();
+    let Some(age) = age(created, observed.now) else { return Duration::ZERO };
     let next_look = if is_ready && !observed.are_submitted { LOOKED_AT_THOUGH_READY } else { UNSAID };
     longest_silence(is_ready, observed).saturating_sub(age).min(next_look)
 }
@@ -206,7 +207,7 @@ fn left_of_others(before: &ParallelRegionStatus, after: &ParallelRegionStatus, j
     if !(was_ready && is_rolling_out && is_same) {
         return Duration::ZERO;
     }
-    UNSAID_OF_OTHERS.saturating_sub(Duration::try_from(now.duration_since(started.0)).unwrap_or_default())
+    UNSAID_OF_OTHERS.saturating_sub(distance(started.0, now))
 }
 
 /// Whether nothing controls the object: the job controller makes no such region.

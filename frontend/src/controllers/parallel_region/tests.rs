@@ -321,6 +321,8 @@ fn a_region_says_nothing_of_the_roll_out_of_another_unless_that_takes_long() {
         (2, 0, Some(2_000), "AllRunning", 0),
         (2, 1_500, Some(500), "AllRunning", 0),
         (2, 2_000, None, "RollingOut", 0),
+        // The clock of the leader that has committed it was ahead.
+        (2, -3_600_000, None, "RollingOut", 0),
         (3, 0, None, "RollingOut", 1),
     ];
     for (applied, age, again, expected, events) in table {
@@ -330,7 +332,7 @@ fn a_region_says_nothing_of_the_roll_out_of_another_unless_that_takes_long() {
         if applied == 3 {
             server.edit::<ParallelRegion>(&key("flow-0"), |region| region.spec.width = 3);
         }
-        rolls_out(&server, 5, applied, server.now() - Duration::from_millis(age));
+        rolls_out(&server, 5, applied, server.now() - SignedDuration::from_millis(age));
         process.mirrors.deliver_all();
         let outcome = process.reconcile().unwrap();
         let again = again.map_or(Outcome::Done, |left| Outcome::Again(Duration::from_millis(left)));
@@ -360,6 +362,9 @@ fn a_region_says_nothing_of_a_submission_until_its_pes_run_unless_that_takes_lon
         (0, false, Begun, false, Some(10), None),
         (10, false, Begun, false, None, Some("Submitting")),
         (10, true, Begun, false, Some(10), None),
+        // The clock of the API server is ahead.
+        (-3_600, false, Begun, false, None, Some("Submitting")),
+        (-3_600, true, Ready, false, None, Some("AllRunning")),
         (175, true, Begun, false, Some(5), None),
         (180, true, Begun, false, None, Some("Submitting")),
         (4, false, Committed, false, Some(6), None),
@@ -384,7 +389,7 @@ fn a_region_says_nothing_of_a_submission_until_its_pes_run_unless_that_takes_lon
             job.metadata.namespace = Some("n".to_owned());
             server.create(&job);
         }
-        let created = server.now() - std::time::Duration::from_secs(age);
+        let created = server.now() - SignedDuration::from_secs(age);
         server.edit::<ParallelRegion>(&key("flow-0"), |region| {
             region.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
         });

@@ -115,7 +115,7 @@ fn requests(observed: &JobObservation, draft: &mut Draft) {
     for end in requests.cools_until.into_iter().chain(requests.lacks_regions_until) {
         draft.wake(end);
     }
-    for apart in requests.apart.iter().filter(|apart| apart.until > observed.now) {
+    for apart in requests.apart.iter().filter(|apart| !apart.is_due(observed.now)) {
         draft.wake(apart.until);
     }
     for (name, told) in &requests.to_tell {

@@ -14,13 +14,15 @@
 //! Invariants: what is in force is what the PE has registered now, or had registered less than [`PACE`] ago; nothing is
 //! kept of a PE that has registered nothing for that long.
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use crate::controllers::times::{after, distance};
+use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{UserEndpoint, names};
 
 /// Least time between two changes of the ports of one Service.
-const PACE: SignedDuration = SignedDuration::from_secs(5);
+const PACE: Duration = Duration::from_secs(5);
 
 /// Endpoints of PEs, by id; only of PEs that have any.
 pub(in super::super) type Endpoints = BTreeMap<u64, Vec<UserEndpoint>>;
@@ -72,13 +74,13 @@ impl KnownEndpoints {
             self.in_force = Some(Arc::clone(&endpoints));
             return UserPorts { endpoints, ..UserPorts::default() };
         };
-        let next_change = |at: Timestamp| at.checked_add(PACE).unwrap_or(Timestamp::MAX);
+        let is_recent = |at: &Timestamp| distance(*at, now) < PACE;
         let (mut endpoints, mut changes_at) = (before.clone(), None::<Timestamp>);
         let pes: BTreeSet<u64> = registered.keys().chain(before.keys()).copied().collect();
         for pe in pes.into_iter().filter(|pe| registered.get(pe) != before.get(pe)) {
-            let not_before = self.changed.get(&pe).copied().map(next_change);
-            if let Some(at) = not_before.filter(|at| now < *at) {
-                changes_at = Some(changes_at.map_or(at, |other| other.min(at)));
+            if let Some(at) = self.changed.get(&pe).copied().filter(is_recent) {
+                let next_change = after(at, PACE);
+                changes_at = Some(changes_at.map_or(next_change, |other| other.min(next_change)));
                 continue;
             }
             self.changed.insert(pe, now);
@@ -87,7 +89,7 @@ impl KnownEndpoints {
                 None => drop(Arc::make_mut(&mut endpoints).remove(&pe)),
             }
         }
-        self.changed.retain(|pe, at| endpoints.contains_key(pe) || now < next_change(*at));
+        self.changed.retain(|pe, at| endpoints.contains_key(pe) || is_recent(at));
         self.in_force = Some(Arc::clone(&endpoints));
         UserPorts { endpoints, hashes: Arc::default(), changed: self.changed.keys().copied().collect(), changes_at }
     }
@@ -139,7 +141,7 @@ mod tests {
         let mut known = KnownEndpoints::default();
         // milliseconds, what is registered -> in force, changed, when more comes into force
         type Row<'a> = (i64, &'a [(u64, u16)], &'a [(u64, u16)], &'a [u64], Option<i64>);
-        let table: [Row<'_>; 11] = [
+        let table: [Row<'_>; 12] = [
             // What is found at first is no change.
             (0, &[(0, 80)], &[(0, 80)], &[], None),
             (1, &[(0, 80), (1, 81)], &[(0, 80), (1, 81)], &[1], None),
@@ -153,6 +155,8 @@ mod tests {
             // What comes and goes meanwhile never shows.
             (6_000, &[(1, 85)], &[(1, 84)], &[1], Some(10_001)),
             (7_000, &[(1, 84)], &[(1, 84)], &[1], None),
+            // A clock was put back.
+            (-1_800_000, &[(1, 86)], &[(1, 86)], &[1], None),
             (10_001, &[], &[], &[1], None),
             (15_001, &[], &[], &[], None),
         ];

@@ -31,7 +31,7 @@ pub(crate) struct Apart {
     pub(super) wish: Wish,
     /// What came of the last try.
     pub(crate) failure: Failure,
-    /// It is not tried before.
+    /// It is not tried before, unless a clock was put back.
     pub(crate) until: Timestamp,
     /// How often it was tried alone in vain.
     tries: u32,
@@ -45,7 +45,7 @@ impl Apart {
 
     /// This has come of the last try. Whoever looks at that twice does not count it twice.
     pub(super) fn again(&self, failure: &Failure, now: Timestamp) -> Self {
-        if self.failure == *failure && now < self.until {
+        if self.failure == *failure && !self.is_due(now) {
             return self.clone();
         }
         Self::after(self.tries.saturating_add(1), self.wish.clone(), failure.clone(), now)
@@ -54,6 +54,12 @@ impl Apart {
     fn after(tries: u32, wish: Wish, failure: Failure, now: Timestamp) -> Self {
         let until = now.checked_add(pause(tries, &failure)).unwrap_or(Timestamp::MAX);
         Self { wish, failure, until, tries }
+    }
+
+    /// It may be tried; also if a clock was put back since: no pause is as long (rule call-20).
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        let left = self.until.duration_since(now);
+        left <= SignedDuration::ZERO || left > LONGEST_PAUSE_IF_COSTLY
     }
 
     /// Who wants it.
@@ -94,16 +100,17 @@ mod tests {
     use super::super::wishes::tests::request;
     use super::*;
 
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn failure(reason: &str, second: i64) -> Failure {
+        let (reason, message) = (reason.to_owned(), String::new());
+        Failure { remedy: Remedy::Retry(at(second)), reason, message, stage: None, code: None }
+    }
+
     #[test]
     fn a_wish_is_tried_again_soon_and_then_less_and_less_often() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let failure = |reason: &str, second| Failure {
-            remedy: Remedy::Retry(at(second)),
-            reason: reason.to_owned(),
-            message: String::new(),
-            stage: None,
-            code: None,
-        };
         // why each try is in vain -> seconds until the next one
         let table = [
             (REPLICAS_LOST, [20, 40, 80, 160, 300, 300, 300, 300, 300, 300, 300]),
@@ -122,6 +129,15 @@ mod tests {
                 assert_eq!(tried.again(&failure, at(now)), tried, "the same try");
                 (before, now) = (Some(tried), now + pause);
             }
+        }
+    }
+
+    #[test]
+    fn a_wish_is_due_once_its_pause_is_over_also_if_a_clock_was_put_back() {
+        let apart = Apart::new(request(1, &[("A", 9)]), failure(REPLICAS_LOST, 0), at(0));
+        // seconds since it was set apart -> whether it may be tried
+        for (passed, expected) in [(0, false), (19, false), (20, true), (-280, false), (-281, true), (-1_800, true)] {
+            assert_eq!(apart.is_due(at(passed)), expected, "{passed}");
         }
     }
 }

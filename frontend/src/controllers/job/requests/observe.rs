@@ -203,7 +203,7 @@ pub(crate) fn look(
     wishes.extend(requested.into_values());
     if let Some(proposal) = ProposedChange::of(of, &applied) {
         // One that is tried alone, and not yet, would not come next if the proposal gave way.
-        let mut others = wishes.iter().filter(|wish| verdicts.apart(wish).is_none_or(|apart| apart.until <= now));
+        let mut others = wishes.iter().filter(|wish| verdicts.apart(wish).is_none_or(|apart| apart.is_due(now)));
         found.others_wait |= proposal.lacks_region || !others.all(|wish| proposal.is_all_of(wish));
         found.is_tried_alone = wishes.iter().any(|wish| verdicts.apart(wish).is_some() && proposal.is_all_of(wish));
     }
@@ -401,7 +401,7 @@ fn choose(
         }
     }
     let is_idle = matches!(&next, Next::Compile(set) if set.widths == applied);
-    let due = apart.iter().filter(|apart| is_idle && apart.until <= now).min_by_key(|apart| apart.until);
+    let due = apart.iter().filter(|apart| is_idle && apart.is_due(now)).min_by_key(|apart| apart.until);
     if let Some(due) = due {
         let set = combine(&applied, std::slice::from_ref(&due.wish));
         next = match verdicts.of(&set) {

@@ -2,8 +2,8 @@
 
 use super::super::facts::{current, is_restart_permitted, is_stopped, lacks_bundle, obstacle, recorded, was_created};
 use super::super::observed::{ObservedPod, OwnerJob, PeObservation, Stage, TemplateHashes};
-use super::{CLOCKS_DIFFER, DecisionBuilder, PeAction, PeStatusChange, Presence};
-use crate::controllers::times::after;
+use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
+use crate::controllers::times::{CLOCKS_DIFFER, after};
 use crate::pods_of_pe::{self, FIRST_LAUNCH};
 use streams_api::{Termination, TerminationOutcome};
 

@@ -45,7 +45,7 @@ mod tests;
 use super::describe::describe;
 use super::facts::{LeftBehind, blocking, current, is_uncommitted, obstacle, recorded, running_since, was_created};
 use super::observed::{AbsentPod, Explanation, ObservedPod, OwnerJob, PeObservation, Stage};
-use crate::controllers::times::after;
+use crate::controllers::times::{after, age};
 use crate::pods_of_pe::FIRST_LAUNCH;
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
@@ -64,8 +64,6 @@ const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(30);
 /// How long after the creation of its first pod a PE says nothing of it in a crowd, while it is on its way. Longer than
 /// a pod takes there as a rule: else it costs two writes.
 const FIRST_UNSAID_IN_A_CROWD: Duration = Duration::from_secs(60);
-/// How far the clocks of the API server and of the frontend may be apart.
-const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
 /// The same while it runs, and others go first: a crowd takes so long.
 const FIRST_UNSAID_THOUGH_IT_RUNS: Duration = Duration::from_secs(120);
 /// When such a pod is looked at again: mostly somebody says that the others have gone. Sooner if it is young: that of a
@@ -392,10 +390,10 @@ impl<'a> DecisionBuilder<'a> {
     }
 
     /// When to look again, after so long, at what began at `since`, as the API server says, and is said by then at the
-    /// latest. `None` if that is now. How long ago something began that lies in the future is not known.
+    /// latest. `None` if that is now, or if it is not known how long ago that was.
     fn until_said(&self, since: Timestamp, said_by: Timestamp, next_look: Duration) -> Option<Timestamp> {
         let now = self.observed.now;
-        let waits = since <= after(now, CLOCKS_DIFFER) && now < said_by;
+        let waits = age(since, now).is_some() && now < said_by;
         waits.then(|| said_by.min(after(now, next_look)))
     }
 
