@@ -46,22 +46,20 @@ impl<V: ClusterView> Elasticity<V> {
         let name = name.ok_or_else(|| errors::invalid_request("name", "a request is to be named"))?;
         let ResizeName { namespace, job, request, idempotency_key } = name;
         super::service::check_namespace("name.namespace", &namespace)?;
-        self.sees(&namespace)?;
-        let request = match (request.is_empty(), idempotency_key.is_empty()) {
-            (false, true) => {
-                super::service::check_name("name.request", &request)?;
-                request
-            }
+        match (request.is_empty(), idempotency_key.is_empty()) {
+            (false, true) => super::service::check_name("name.request", &request)?,
             (true, false) => {
                 super::service::check_name("name.job", &job)?;
                 requests::check_key("name.idempotency_key", &idempotency_key)?;
-                name_of_key(&*self.job(&namespace, &job)?, &idempotency_key)
             }
             _ => {
                 let message = "either the name of a request is needed, or its job and key";
                 return Err(errors::invalid_request("name.request", message));
             }
-        };
+        }
+        self.sees(&namespace)?;
+        let request =
+            if request.is_empty() { name_of_key(&*self.job(&namespace, &job)?, &idempotency_key) } else { request };
         let found = match self.view.resize(&namespace, &request) {
             Some(found) => Some(found),
             // Another frontend may have made it just now.

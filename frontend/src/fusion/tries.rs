@@ -37,8 +37,8 @@ const MAX_REQUEST: usize = 192 << 20;
 const MOST_LOST: usize = 2;
 /// How often replicas fail inside during one request before nobody else is asked.
 const MOST_DEFECTS: usize = 2;
-/// How many replicas have to refuse a request if they do not do so in the words of the contract.
-const REFUSALS: usize = 2;
+/// How many replicas refuse a request, but not in the words of the contract, before nobody else is asked.
+const MOST_REFUSALS: usize = 2;
 /// The pauses after rounds through all replicas.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -97,8 +97,11 @@ struct Tries {
     delay: Option<Duration>,
     /// Who was lost while it worked on the call, first to last.
     lost: Vec<SocketAddr>,
-    /// Who failed inside, first to last.
-    defective: Vec<Arc<Replica>>,
+    /// Who is left alone if another one answers the request: who failed inside, or refused it, but not in the words of
+    /// the contract.
+    suspects: Vec<Arc<Replica>>,
+    /// How often one failed inside.
+    defects: usize,
     /// Who has refused the request, but not in the words of the contract, and what the last of them said.
     refused_by: BTreeSet<SocketAddr>,
     of_refusal: Option<FusionError>,
@@ -321,7 +324,8 @@ impl Tries {
             pauses,
             delay: None,
             lost: Vec::new(),
-            defective: Vec::new(),
+            suspects: Vec::new(),
+            defects: 0,
             refused_by: BTreeSet::new(),
             of_refusal: None,
             other_compilers: BTreeSet::new(),
@@ -339,15 +343,15 @@ impl Tries {
     }
 
     /// Who is not asked as well while another one works on the call, also when a round is over and all may be tried
-    /// again: who was lost during the call, perhaps by this request, who failed inside, and who has another compiler.
+    /// again: who was lost during the call, perhaps by this request, who is suspected, and who has another compiler.
     fn would_fail(&self) -> BTreeSet<SocketAddr> {
-        let defective = self.defective.iter().map(|replica| replica.address());
-        self.lost.iter().chain(&self.other_compilers).copied().chain(defective).collect()
+        let suspects = self.suspects.iter().map(|replica| replica.address());
+        self.lost.iter().chain(&self.other_compilers).copied().chain(suspects).collect()
     }
 
-    /// This replica has answered the request: those that failed inside did so by themselves.
+    /// This replica has answered the request: those that failed inside, or refused it, did so by themselves.
     fn were_refuted(&mut self, by: &Chosen) {
-        for replica in self.defective.drain(..).filter(|replica| replica.address() != by.address()) {
+        for replica in self.suspects.drain(..).filter(|replica| replica.address() != by.address()) {
             replica.failed();
         }
     }
@@ -363,9 +367,9 @@ impl Tries {
             }
             Verdict::Unconfirmed(error) => {
                 chosen.answered();
-                self.defective.push(chosen.replica());
+                self.suspects.push(chosen.replica());
                 self.refused_by.insert(chosen.address());
-                if self.refused_by.len() >= REFUSALS && self.end.is_none() {
+                if self.refused_by.len() >= MOST_REFUSALS && self.end.is_none() {
                     self.end = Some(error.clone());
                 }
                 let message = format!("one replica says what no other one has confirmed: {error}");
@@ -408,8 +412,9 @@ impl Tries {
             }
             Verdict::Defect(error) => {
                 chosen.answered();
-                self.defective.push(chosen.replica());
-                if self.defective.len() >= MOST_DEFECTS && self.end.is_none() {
+                self.suspects.push(chosen.replica());
+                self.defects += 1;
+                if self.defects >= MOST_DEFECTS && self.end.is_none() {
                     self.end = Some(error.clone());
                 }
                 self.last = Some(error);

@@ -342,7 +342,8 @@ impl Walk {
         };
         let key = Key::of(job);
         let regions = self.api.mirrors.parallel_regions.of_job(&key);
-        let mut regions: Vec<_> = regions.filter(|region| is_controlled_by(&region.metadata, job)).collect();
+        let mut regions: Vec<_> =
+            regions.filter(|region| is_controlled_by(&region.metadata, job) && !region.is_copy()).collect();
         regions.sort_by_key(|region| region.spec.index);
         let regions = regions.iter().map(|region| RegionState {
             name: region.spec.name.clone(),

@@ -287,6 +287,23 @@ async fn of_a_namespace_that_may_not_be_read_nothing_is_said_or_asked() {
     assert_eq!(service.get_region(Request::new(region_of("n"))).await.unwrap().into_inner().name, "R0");
 }
 
+/// Whoever hears that it may come again would come again and again.
+#[tokio::test]
+async fn what_no_request_can_be_called_is_refused_also_in_a_namespace_that_may_not_be_read() {
+    let mirrors = LateMirrors::of(&server(1));
+    let service = service(&mirrors);
+    mirrors.mirrors.pods.refuse("n");
+    let long = "k".repeat(10_000);
+    // request, job, key
+    let table = [("No", "", ""), ("", "No", "k"), ("", "flow", &*long), ("", "flow", ""), ("r", "", "k")];
+    for (request, job, key) in table {
+        let [namespace, request, job, idempotency_key] = ["n", request, job, key].map(str::to_owned);
+        let name = Some(ResizeName { namespace, request, job, idempotency_key });
+        let status = service.get_resize(Request::new(GetResizeRequest { name })).await.unwrap_err();
+        assert_eq!((status.code(), why(&status).as_str()), (Code::InvalidArgument, "INVALID_REQUEST"), "{status:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_region_is_found_by_a_name_that_no_object_could_have() {
     let server = server(1);

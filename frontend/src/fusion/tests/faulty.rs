@@ -48,6 +48,17 @@ async fn a_replica_that_refuses_what_another_one_answers_is_left_alone() {
     }
 }
 
+#[tokio::test]
+async fn a_defect_of_one_and_a_refusal_of_another_one_say_nothing_of_the_request() {
+    use Behaviour::{Defect, Good, Refusing};
+    for behaviours in [[Refusing, Defect, Good], [Defect, Refusing, Good]] {
+        let (client, calls, application) = client_of_first(&behaviours, LONG).await;
+        client.submit(SubmitRequest { compilation: compilation_of(application) }).await.unwrap();
+        let calls: Vec<_> = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).collect();
+        assert_eq!(calls, [1, 1, 1], "{behaviours:?}");
+    }
+}
+
 /// A gateway before the replicas, with a page for people.
 #[tokio::test]
 async fn a_page_of_a_gateway_is_no_defect_of_the_request() {

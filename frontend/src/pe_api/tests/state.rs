@@ -71,6 +71,9 @@ fn an_instance(server: &Server) {
     }))
     .unwrap();
     server.create(&region);
+    let mut copy = region.clone();
+    (copy.metadata.name, copy.spec.width) = (Some("srcjob-0b".to_owned()), 9);
+    server.create(&copy);
     server.edit::<Job>(&Key::new("n", "srcjob"), |job| {
         job.metadata.creation_timestamp = None;
         job.status.as_mut().unwrap().phase = Some(JobPhase::Degraded);

@@ -99,7 +99,6 @@ impl<C: Cluster> Actor<'_, C> {
             if writes.is_none_in_vain() && of_deletions.is_none_in_vain() { CONCURRENT } else { FEW }
         });
         let rolls_out_after = self.put_off_roll_out(&mut others, &mut deletions, now);
-        let wrote = !others.is_empty();
         let admits = others.iter().any(|action| matches!(action, JobAction::Admit));
         // The rest comes with the next turn, after those of other jobs.
         let LeftOutOfTurn { is_cut, leaves_for_commit, after_admission } =
@@ -121,6 +120,8 @@ impl<C: Cluster> Actor<'_, C> {
             entry.in_vain.deletions.note(&all_deletions, &deleted.tried());
         });
         let (mut failed, mut refused, mut going) = (None, None, None);
+        // Of a turn that tries nothing, because all of it is left to the next look, nothing is known.
+        let has_tried = !written.0.is_empty();
         // What else comes and goes, such as an admission, has no name that something else could have.
         let tried = written.0.iter().filter(|(action, _)| is_apply(action)).count();
         let of_all = (tried, all_others.iter().filter(|action| is_apply(action)).count());
@@ -138,7 +139,7 @@ impl<C: Cluster> Actor<'_, C> {
         // Where nothing can be done before something is gone, a turn at once may find it again.
         let goes_on = is_cut && (going.is_none() || is_any_done);
         let pause = self.remember(|entry| {
-            match (&refused, wrote) {
+            match (&refused, has_tried) {
                 (Some(_), _) => entry.pause = Some(Pause::after(before, now)),
                 (None, true) => entry.pause = None,
                 (None, false) => {}

@@ -293,7 +293,7 @@ fn held() -> BoxFuture<'static, ()> {
 }
 
 /// While such a call waits to be let in, somebody asks for something.
-fn hurry_at(simulation: &JobSimulation, is_one: impl Fn(&Call) -> bool + Send + Sync + 'static) {
+pub(super) fn hurry_at(simulation: &JobSimulation, is_one: impl Fn(&Call) -> bool + Send + Sync + 'static) {
     let hurries = simulation.leader.reconciler.hurries.clone();
     simulation.leader.connection.meanwhile(move |call| {
         if !is_one(call) {

@@ -1,7 +1,9 @@
 //! Answers of the API server: in a namespace that is being deleted (rule job-37), and one that is lost.
 
-use super::super::simulation::{JobSimulation, UserDeletion, key};
+use super::super::simulation::{JobSimulation, UserDeletion, key, wait_for};
+use super::super::turns::hurry_at;
 use super::condition_reason;
+use crate::controllers::reconciler::Next;
 use futures::FutureExt as _;
 use kube::core::Status;
 use std::sync::Arc;
@@ -18,9 +20,8 @@ fn namespace_is_terminating() -> Status {
     serde_json::from_value(status).unwrap()
 }
 
-#[test]
-fn in_a_namespace_that_goes_one_write_is_tried_now_and_then_and_deletions_go_through() {
-    let mut simulation = JobSimulation::running();
+/// The namespace is being deleted from now on. Counts what is refused because of that.
+fn terminate_namespace(simulation: &JobSimulation) -> Arc<AtomicUsize> {
     let refused = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&refused);
     simulation.server.refuse(move |call| {
@@ -29,6 +30,13 @@ fn in_a_namespace_that_goes_one_write_is_tried_now_and_then_and_deletions_go_thr
             namespace_is_terminating()
         })
     });
+    refused
+}
+
+#[test]
+fn in_a_namespace_that_goes_one_write_is_tried_now_and_then_and_deletions_go_through() {
+    let mut simulation = JobSimulation::running();
+    let refused = terminate_namespace(&simulation);
     for id in 0..8 {
         simulation.delete(&UserDeletion::Service(id));
     }
@@ -55,6 +63,28 @@ fn in_a_namespace_that_goes_one_write_is_tried_now_and_then_and_deletions_go_thr
     simulation.server.refuse(|_| None);
     simulation.settle();
     simulation.check_at_rest();
+}
+
+/// Somebody asks for something before the turn after a pause has tried anything.
+#[test]
+fn a_turn_that_tries_nothing_does_not_end_the_pauses_of_a_namespace_that_goes() {
+    let mut simulation = JobSimulation::running();
+    let refused = terminate_namespace(&simulation);
+    simulation.delete(&UserDeletion::Service(0));
+    simulation.collect();
+    simulation.reconcile();
+    simulation.wait(2);
+    simulation.leader.catch_up();
+    hurry_at(&simulation, |call| matches!(call.verb, Verb::Create | Verb::Apply));
+    let next = wait_for(simulation.leader.round());
+    assert!(matches!(next, Ok(Next::Observe)), "it looks again at once: {next:?}");
+    simulation.leader.connection.alone();
+    // seconds that pass -> how often a write was refused: after 1 s, and then after 2 s
+    for (passed, expected) in [(0, 2), (1, 2), (1, 3)] {
+        simulation.wait(passed);
+        simulation.reconcile();
+        assert_eq!(refused.load(Ordering::SeqCst), expected, "{passed}");
+    }
 }
 
 /// The client tries again what is not answered: the first try has had its effect, and the next one is a conflict.
