@@ -274,19 +274,36 @@ pub struct Mirrors {
     pub(crate) refusals: Refusals,
 }
 
-/// The mirror of a kind that the job controller applies: what cannot be read is applied again.
-fn applied<K: Mirrored>(watch: Watch<K>) -> Watch<K> {
-    watch.written_again_by(names::ANNOTATION_APPLIED_HASH)
+/// Makes empty mirrors. Each of their kinds counts for whether a namespace may be read (rule call-33).
+struct MirrorBuilder<'a> {
+    metrics: &'a Metrics,
+    refusals: &'a Refusals,
+}
+
+impl MirrorBuilder<'_> {
+    fn mirror<K: Mirrored>(&self, indexes: &'static [Index<K>]) -> Watch<K> {
+        self.mirror_in_form(indexes, Form::Packed)
+    }
+
+    fn mirror_in_form<K: Mirrored>(&self, indexes: &'static [Index<K>], form: Form) -> Watch<K> {
+        Watch::in_form(self.metrics, indexes, form).among(self.refusals)
+    }
+
+    /// The mirror of a kind that the job controller applies: what cannot be read is applied again.
+    fn mirror_of_applied<K: Mirrored>(&self, indexes: &'static [Index<K>]) -> Watch<K> {
+        self.mirror(indexes).written_again_by(names::ANNOTATION_APPLIED_HASH)
+    }
 }
 
 impl Mirrors {
     /// Empty mirrors that [`Mirrors::run`] fills.
     pub fn new(metrics: &Metrics) -> Self {
         let refusals = Refusals::default();
+        let builder = MirrorBuilder { metrics, refusals: &refusals };
         // A job is asked for at every change of each of its objects, and hardly when none of them changes.
-        let jobs = Watch::in_form(metrics, indexes(), Form::PackedAtRest).among(&refusals);
-        let parallel_regions = Watch::new(metrics, &INDEXES_OF_REGIONS).among(&refusals);
-        let resizes = Watch::new(metrics, &INDEXES_OF_RESIZES).among(&refusals);
+        let jobs = builder.mirror_in_form(indexes(), Form::PackedAtRest);
+        let parallel_regions = builder.mirror(&INDEXES_OF_REGIONS);
+        let resizes = builder.mirror(&INDEXES_OF_RESIZES);
         let job_changes = JobChanges::default();
         jobs.subscribe({
             let changes = job_changes.clone();
@@ -296,16 +313,16 @@ impl Mirrors {
         tell_of_part(&resizes, &job_changes);
         Self {
             jobs,
-            processing_elements: applied(Watch::new(metrics, &INDEXES_OF_PES)).among(&refusals),
+            processing_elements: builder.mirror_of_applied(&INDEXES_OF_PES),
             parallel_regions,
             resizes,
-            host_pools: applied(Watch::new(metrics, indexes())).among(&refusals),
-            exports: applied(Watch::new(metrics, indexes())).among(&refusals),
-            imports: applied(Watch::new(metrics, indexes())).among(&refusals),
-            consistent_regions: applied(Watch::new(metrics, indexes())).among(&refusals),
-            pods: Watch::new(metrics, &INDEXES_OF_PODS).among(&refusals),
-            services: Watch::new(metrics, indexes()).among(&refusals),
-            config_maps: Watch::new(metrics, indexes()).among(&refusals),
+            host_pools: builder.mirror_of_applied(indexes()),
+            exports: builder.mirror_of_applied(indexes()),
+            imports: builder.mirror_of_applied(indexes()),
+            consistent_regions: builder.mirror_of_applied(indexes()),
+            pods: builder.mirror(&INDEXES_OF_PODS),
+            services: builder.mirror(indexes()),
+            config_maps: builder.mirror(indexes()),
             job_changes,
             refusals,
         }
