@@ -14,6 +14,7 @@ mod tests;
 use crate::controllers::endpoint_slices::{COMPARE_AGAIN, Slices, owned_by};
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::remembered::Remembered;
+use crate::controllers::times::distance;
 use crate::mirrors::Mirrors;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::Timestamp;
@@ -158,7 +159,7 @@ impl<C: Cluster> reconciler::Reconciler for ConsistentRegionServiceReconciler<C>
         if observed.service.metadata.deletion_timestamp.is_some() {
             return ServiceDecision::Nothing;
         }
-        let age = observed.compared.map(|at| observed.now.duration_since(at).unsigned_abs());
+        let age = observed.compared.map(|at| distance(at, observed.now));
         match age.and_then(|age| COMPARE_AGAIN.checked_sub(age)).filter(|rest| !rest.is_zero()) {
             Some(rest) => ServiceDecision::Later(rest),
             None => ServiceDecision::Write,

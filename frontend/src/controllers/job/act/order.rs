@@ -8,7 +8,8 @@ use crate::controllers::job::decide::{
     Child, JobAction, JobStatusChange, Step, StoredDocument, WhichGeneration, has_abandoned,
 };
 use crate::controllers::job::owned::Owned;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use crate::controllers::times::distance;
+use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 use streams_api::JobStatus;
 use streams_kubernetes::cluster::Cluster;
@@ -24,7 +25,7 @@ const IN_A_CROWD: usize = 8;
 /// Of many, a turn has this part: looks at a large job must not take longer than what is done.
 const DIVIDED_BY: usize = 16;
 /// How long a roll-out, and deletions, wait at most for what comes before the commit of the next generation.
-const PUT_OFF_FOR: SignedDuration = SignedDuration::from_secs(4);
+const PUT_OFF_FOR: Duration = Duration::from_secs(4);
 /// When it goes on then.
 const GOES_ON_AFTER: Duration = Duration::from_millis(20);
 
@@ -111,7 +112,7 @@ fn leave_for_later(others: &mut Vec<&JobAction>, most: usize) -> bool {
 
 /// Something has been put off for long enough, or a clock was set.
 pub(super) fn is_over(since: Timestamp, now: Timestamp) -> bool {
-    now.duration_since(since).abs() >= PUT_OFF_FOR
+    distance(since, now) >= PUT_OFF_FOR
 }
 
 impl<C: Cluster> Actor<'_, C> {

@@ -7,10 +7,10 @@
 use super::Actor;
 use crate::controllers::job::decide::{JobStatusChange, Report};
 use crate::controllers::job::describe::{describe, events, is_left_to_the_next, is_significant, transition};
-use crate::controllers::job::memory::elapsed;
 use crate::controllers::job::refusals::{NAME_TAKEN, Refusals};
 use crate::controllers::job::requests::wishes::WidthSet;
 use crate::controllers::reconciler::Next;
+use crate::controllers::times::distance;
 use crate::controllers::traces;
 use std::time::Duration;
 use streams_api::{Job, JobStatus, condition};
@@ -112,11 +112,11 @@ impl<C: Cluster> Actor<'_, C> {
     fn put_off(&self, status: &JobStatus, report: &Report) -> Option<Duration> {
         let before = &self.observed.status;
         let now = self.reconciler.cluster.now();
-        let left = |of: Duration, since| of.checked_sub(elapsed(since, now)).filter(|left| !left.is_zero());
+        let left = |of: Duration, since| of.checked_sub(distance(since, now)).filter(|left| !left.is_zero());
         // By then there may be no crowd any more.
         let soon = |left: Duration| left.min(DESCRIBE_INTERVAL);
         if let Some(until) = report.unsaid_until.filter(|until| report.trouble.is_none() && *until > now) {
-            return Some(soon(elapsed(now, until)));
+            return Some(soon(distance(now, until)));
         }
         let is_crowded = self.reconciler.cluster.was_crowded(&self.snapshot.key.namespace);
         if is_left_to_the_next(before, status, report) {

@@ -228,9 +228,3 @@ impl Drop for Entry {
         }
     }
 }
-
-/// How long ago `at` was. If it lies in the future, because a clock was put back, how far: what counts for a while does
-/// not count until that clock's time has come (rule call-20).
-pub(crate) fn elapsed(at: Timestamp, now: Timestamp) -> Duration {
-    now.duration_since(at).unsigned_abs()
-}

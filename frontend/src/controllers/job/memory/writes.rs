@@ -1,8 +1,8 @@
 //! What was just written or deleted and the mirrors do not show like that yet, and writes that were not answered.
 
-use super::{Entry, elapsed};
+use super::Entry;
 use crate::controllers::job::owned::Owned;
-use crate::controllers::times::{Clocks, after};
+use crate::controllers::times::{Clocks, after, distance};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -116,7 +116,7 @@ impl Entry {
 
 /// Keeps what was written not long ago and is not shown yet.
 fn keep_unseen(written: &mut BTreeMap<String, Timestamp>, now: Timestamp, seen: impl Fn(&str) -> bool) {
-    written.retain(|name, at| elapsed(*at, now) < WRITTEN && !seen(name));
+    written.retain(|name, at| distance(*at, now) < WRITTEN && !seen(name));
     if written.is_empty() {
         // A map that was emptied keeps its memory, of each job.
         *written = BTreeMap::new();

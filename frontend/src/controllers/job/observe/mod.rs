@@ -35,14 +35,14 @@ use self::transport::look;
 use self::warnings::spec_warnings;
 use self::wishes::wishes;
 use super::compilation;
-use super::memory::{Entry, elapsed};
+use super::memory::Entry;
 use super::observed::snapshot::JobSnapshot;
 use super::observed::{Children, Deadlines, JobObservation};
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
 use super::tasks::{TaskKind, WorkItem};
 use super::widths::Widths;
-use crate::controllers::times::{Clocks, after};
+use crate::controllers::times::{Clocks, after, distance};
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource as _;
 use std::sync::Arc;
@@ -206,5 +206,5 @@ fn unnumbered_until<C: Cluster>(
     let bundle = WorkItem { job: key.clone(), kind: TaskKind::Fetch };
     let waits = reconciler.cluster.was_crowded(&key.namespace) || reconciler.downloads.is_waiting(&bundle);
     let most = if waits { UNNUMBERED_IN_A_CROWD } else { UNNUMBERED };
-    (elapsed(since, now) < most).then(|| after(since, most))
+    (distance(since, now) < most).then(|| after(since, most))
 }

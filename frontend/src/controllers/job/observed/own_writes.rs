@@ -11,13 +11,15 @@
 use super::{Children, ObservedObject, ObservedPe, ObservedRegion, PodState, is_place_known, must_move};
 use crate::controllers::job::child::Child;
 use crate::controllers::job::owned::Owned;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use crate::controllers::times::{after, distance};
+use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{PeOptions, ProcessingElementSpec};
 
 /// How long a write or a deletion counts while the mirror does not show it.
-const COUNTS: SignedDuration = SignedDuration::from_secs(30);
+const COUNTS: Duration = Duration::from_secs(30);
 
 /// The newest write of each object, or its deletion.
 #[derive(Debug, Default)]
@@ -156,7 +158,7 @@ impl OwnWrites {
     /// When the first of the writes or deletions does not count any more.
     pub(crate) fn until(&self) -> Option<Timestamp> {
         let deleted = self.deletions.values().map(|deletion| deletion.at);
-        self.writes.values().map(|write| write.at).chain(deleted).min().map(until)
+        self.writes.values().map(|write| write.at).chain(deleted).min().map(|at| after(at, COUNTS))
     }
 
     /// Says of those of `children` that were deleted, and of which the mirror does not show that yet, that they are
@@ -253,15 +255,9 @@ fn insert(children: &mut Children, owned: &Owned, object: ObservedObject, write:
     }
 }
 
-/// Whether what was done at this time counts. Not if a clock was put back by as much since: its time would not come for
-/// long.
+/// Whether what was done at this time counts.
 fn counts(at: Timestamp, now: Timestamp) -> bool {
-    now.duration_since(at).abs() < COUNTS
-}
-
-/// Until when counts what was done at this time.
-fn until(at: Timestamp) -> Timestamp {
-    at.checked_add(COUNTS).unwrap_or(Timestamp::MAX)
+    distance(at, now) < COUNTS
 }
 
 #[cfg(test)]

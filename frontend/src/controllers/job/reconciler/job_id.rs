@@ -11,7 +11,7 @@
 //! Knows: the counter. Must not know: jobs, but for whether a namespace has any.
 
 use crate::controllers::job::MANAGER;
-use crate::controllers::job::memory::elapsed;
+use crate::controllers::times::distance;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
@@ -126,7 +126,7 @@ impl JobIds {
         let before = begun.load(Ordering::Relaxed);
         let mut taken = taken.lock().await;
         taken.ids.start = taken.ids.start.max(unused.load(Ordering::Relaxed));
-        if taken.ids.is_empty() || elapsed(taken.at, cluster.now()) >= TAKEN_FOR {
+        if taken.ids.is_empty() || distance(taken.at, cluster.now()) >= TAKEN_FOR {
             if let Some(failed) = taken.failed.as_ref().filter(|_| begun.load(Ordering::Relaxed) > before) {
                 return Err(same(failed));
             }

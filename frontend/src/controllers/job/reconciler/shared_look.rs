@@ -6,7 +6,7 @@
 //!
 //! Knows: how long a finding counts, and for how long there was none. Must not know: what it is, how it is found.
 
-use crate::controllers::job::memory::elapsed;
+use crate::controllers::times::distance;
 use k8s_openapi::jiff::Timestamp;
 use std::future::Future;
 use std::sync::Arc;
@@ -63,9 +63,9 @@ impl<T> Default for SharedLook<T> {
 impl<T> Seen<T> {
     /// A look that was asked for at this time has failed. Returns for how long all have.
     fn failed(&mut self, now: Timestamp) -> Duration {
-        let before = self.failing.filter(|(_, last)| elapsed(*last, now) <= IN_A_ROW);
+        let before = self.failing.filter(|(_, last)| distance(*last, now) <= IN_A_ROW);
         let (first, _) = *self.failing.insert((before.map_or(now, |(first, _)| first), now));
-        elapsed(first, now)
+        distance(first, now)
     }
 }
 
@@ -82,7 +82,7 @@ impl<T: Clone> SharedLook<T> {
         let before = self.begun.load(Ordering::Relaxed);
         let mut seen = stopwatch::aside(self.seen.lock()).await;
         match &seen.last {
-            Last::Found(at, found) if elapsed(*at, now) < COUNTS_FOR => return Ok(found.clone()),
+            Last::Found(at, found) if distance(*at, now) < COUNTS_FOR => return Ok(found.clone()),
             Last::Failed(why) if self.begun.load(Ordering::Relaxed) > before => return Err(why.clone()),
             Last::Unknown | Last::Found(..) | Last::Failed(_) => {}
         }
