@@ -19,6 +19,7 @@
 //! | `status_changes` | changes of a status that the next read shows |
 //! | `pods_of_pe` | names of the pods of a PE, and which of those that look like them are read |
 //! | `of_job`, `owner` | which job an object is of; whom a key belongs to |
+//! | `made_by_job` | whether a job has made a region or a PE |
 //! | `uid` | uids as they are kept of thousands of objects |
 //! | `start_hash` | how a change by somebody else shows, of what pods are replaced for, or regions reset |
 //! | `fair_semaphore` | permits that namespaces share |
@@ -42,6 +43,7 @@ pub mod fusion;
 mod grpc;
 pub mod grpc_apis;
 mod long_objects;
+mod made_by_job;
 pub mod mirrors;
 mod of_job;
 mod option_values;

@@ -23,6 +23,7 @@ use super::documents::{
 use super::memory::{holding, whose};
 use super::refusal::Refusal;
 use crate::fair_semaphore::FairSemaphore;
+use crate::made_by_job::is_region_of;
 use crate::mirrors::ByOwner;
 use axum::body::Body;
 use axum::extract::State;
@@ -342,8 +343,7 @@ impl Walk {
         };
         let key = Key::of(job);
         let regions = self.api.mirrors.parallel_regions.of_job(&key);
-        let mut regions: Vec<_> =
-            regions.filter(|region| is_controlled_by(&region.metadata, job) && !region.is_copy()).collect();
+        let mut regions: Vec<_> = regions.filter(|region| is_region_of(region, job)).collect();
         regions.sort_by_key(|region| region.spec.index);
         let regions = regions.iter().map(|region| RegionState {
             name: region.spec.name.clone(),

@@ -7,13 +7,13 @@ use super::caller::Caller;
 use super::left_behind::is_left_behind;
 use super::refusal::Refusal;
 use super::write::{Change, WITHIN, too_long};
+use crate::made_by_job::is_region_of;
 use crate::mirrors::Mirrors;
 use crate::of_job::OfJob;
 use crate::status_changes::Changer;
 use std::sync::Arc;
 use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Key;
-use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio::time::timeout;
 
@@ -196,6 +196,6 @@ impl PeApi {
         let owner = self.job(caller, job)?;
         let mut regions = self.mirrors.regions_named(&Key::new(&caller.namespace, job), name);
         let absent = || Refusal::Absent(format!("job {job} has no parallel region {name}"));
-        regions.find(|region| is_controlled_by(&region.metadata, &*owner) && !region.is_copy()).ok_or_else(absent)
+        regions.find(|region| is_region_of(region, &owner)).ok_or_else(absent)
     }
 }

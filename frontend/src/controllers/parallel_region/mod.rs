@@ -17,6 +17,7 @@ use crate::controllers::job::widths::OUT_OF_BOUNDS;
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::submissions::Submissions;
 use crate::controllers::times::{age, distance};
+use crate::made_by_job::is_region_of;
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -167,8 +168,7 @@ impl<C: Cluster> RegionReconciler<C> {
 /// what is seen of the job: somebody may have changed the bound just before, and mirrors are filled apart (rule
 /// elasticity-4).
 fn may_have_other_bounds(region: &ParallelRegion, job: &Job, now: Timestamp) -> bool {
-    let is_of_job = is_controlled_by(&region.metadata, job) && !region.is_copy();
-    if version(&region.metadata) < version(&job.metadata) || !is_of_job {
+    if version(&region.metadata) < version(&job.metadata) || !is_region_of(region, job) {
         return false;
     }
     let refused = status::status(region, job, now).rejected.filter(|refused| refused.reason == OUT_OF_BOUNDS);

@@ -16,6 +16,7 @@ use crate::controllers::job::requests::standing::{Circumstances, has_ended_witho
 use crate::controllers::job::tasks::Failure;
 use crate::controllers::job::widths::OUT_OF_BOUNDS;
 use crate::controllers::traces;
+use crate::made_by_job::is_region_of;
 use crate::mirrors::{ByOwner as _, trim};
 use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
@@ -318,9 +319,8 @@ impl<C: Cluster> Actor<'_, C> {
             return Ok(());
         };
         let regions: Vec<_> = self.reconciler.mirrors.parallel_regions.of_job(&self.snapshot.key).collect();
-        let is_ours =
-            |region: &&ParallelRegion| is_controlled_by(&region.metadata, &*self.snapshot.job) && !region.is_copy();
-        let request = RequestedWidths::read(regions.iter().map(|region| &**region).filter(is_ours));
+        let regions = regions.iter().map(|region| &**region);
+        let request = RequestedWidths::read(regions.filter(|region| is_region_of(region, &self.snapshot.job)));
         let Some(request) = request.filter(|request| request.pending(&region) == Some(width)) else { return Ok(()) };
         let patch = region.with_width(width, request.trace_parent.as_deref());
         let key = self.snapshot.key.sibling(&name);

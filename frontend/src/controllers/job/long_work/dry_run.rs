@@ -23,6 +23,7 @@ use crate::controllers::job::requests::amount_of_unread;
 use crate::controllers::job::requests::in_part::{InPart, with_regions};
 use crate::controllers::job::requests::standing::{Circumstances, is_of};
 use crate::fusion;
+use crate::made_by_job::is_region_of;
 use crate::mirrors::{ByOwner as _, Mirrors};
 use crate::settings::JobSettings;
 use bytes::Bytes;
@@ -180,7 +181,7 @@ impl<C: Cluster> DryRuns<C> {
             let regions: Vec<_> = regions
                 .iter()
                 .map(|region| &**region)
-                .filter(|region| stays(&region.metadata) && !region.is_copy())
+                .filter(|region| stays(&region.metadata) && is_region_of(region, &job))
                 .collect();
             let others = others.into_iter().filter_map(|(_, other)| InPart::of(other));
             let others = others.filter(|other| stays(&other.request().metadata) && is_of(other.request(), &job));

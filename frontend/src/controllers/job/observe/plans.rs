@@ -14,12 +14,13 @@ use crate::controllers::job::off_thread::{OF_AN_OBJECT, not_computed, off_thread
 use crate::controllers::job::reconciler::JobReconciler;
 use crate::controllers::job::running_options::running_options;
 use crate::controllers::job::tasks::Failure;
+use crate::made_by_job::is_pe_of;
 use crate::mirrors::ByOwner as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use streams_api::{Job, JobSpec, JobStatus, StoredPlan};
 use streams_kubernetes::cluster::Cluster;
-use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
+use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes::watch::version;
 use streams_kubernetes::{Error, Key};
 
@@ -97,7 +98,7 @@ fn options_in_force<C: Cluster>(
         return known;
     }
     let pes: Vec<_> = reconciler.mirrors.processing_elements.of_job(key).collect();
-    let ours = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, &**job) && !pe.is_copy()).map(|pe| &**pe);
+    let ours = pes.iter().filter(|pe| is_pe_of(pe, job)).map(|pe| &**pe);
     let shown: BTreeMap<u64, u64> = ours.clone().map(|pe| (pe.spec.id, version(&pe.metadata))).collect();
     let now = reconciler.cluster.now();
     // What the mirror shows of PEs is what they had before that.

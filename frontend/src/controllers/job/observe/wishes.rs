@@ -14,12 +14,12 @@ use crate::controllers::job::requests::without_generation::without_generation;
 use crate::controllers::job::requests::{Requests, amount};
 use crate::controllers::job::tasks::Slot;
 use crate::controllers::job::widths::{Widths, widths};
+use crate::made_by_job::is_region_of;
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::jiff::Timestamp;
 use std::sync::Arc;
 use streams_api::{JobStatus, ParallelRegion};
 use streams_kubernetes::Error;
-use streams_kubernetes::ownership::is_controlled_by;
 
 /// What is wanted of the regions of a job with a generation, and by whom.
 pub(super) async fn wishes<C>(
@@ -53,7 +53,7 @@ pub(super) async fn wishes<C>(
     let looked = off_thread_if_many(amount, move || {
         let status = of_job.status.clone().unwrap_or_default();
         let regions: Vec<_> = regions.into_iter().filter_map(|(_, region)| region.read()).collect();
-        let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*of_job) && !region.is_copy());
+        let ours = regions.iter().filter(|region| is_region_of(region, &of_job));
         let ours = planned_regions(&generation, ours.map(|region| &**region));
         let stays = |region: &&ParallelRegion| region.metadata.deletion_timestamp.is_none();
         let staying: Vec<_> = ours.iter().copied().filter(stays).collect();
