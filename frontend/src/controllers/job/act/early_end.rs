@@ -7,7 +7,7 @@
 //! Knows: that somebody is in a hurry, which actions a commit waits for. Must not know: who that is, and why.
 
 use super::Actor;
-use super::order::{is_before_the_commit, is_never_put_off, is_over};
+use super::order::{is_deletion, is_over, may_be_put_off};
 use crate::controllers::job::decide::{JobAction, has_abandoned};
 use crate::controllers::job::observed::JobObservation;
 use crate::controllers::job::observed::snapshot::JobSnapshot;
@@ -57,14 +57,7 @@ impl EarlyEnd {
     }
 
     fn makes_way(&self, action: &JobAction) -> bool {
-        match action {
-            JobAction::Delete(..) | JobAction::EndPods(_) => self.do_deletions_make_way,
-            action => !is_before_the_commit(action) && !is_never_put_off(action),
-        }
-    }
-
-    fn leave(&self) {
-        self.has_left.store(true, Ordering::Relaxed);
+        if is_deletion(action) { self.do_deletions_make_way } else { may_be_put_off(action) }
     }
 }
 
@@ -78,7 +71,7 @@ impl<C: Cluster> Actor<'_, C> {
         }
         let done = if hurry.is_cancelled() { None } else { unless_it_waits(work, hurry.cancelled()).await };
         if done.is_none() {
-            self.early_end.leave();
+            self.early_end.has_left.store(true, Ordering::Relaxed);
         }
         done
     }

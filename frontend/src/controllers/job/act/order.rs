@@ -3,7 +3,6 @@
 //! Knows: what an action is for. Must not know: how it is carried out.
 
 use super::Actor;
-use super::turn::LeftOutOfTurn;
 use crate::controllers::job::decide::{
     Child, JobAction, JobStatusChange, Step, StoredDocument, WhichGeneration, has_abandoned,
 };
@@ -29,6 +28,16 @@ const PUT_OFF_FOR: Duration = Duration::from_secs(4);
 /// When it goes on then.
 const GOES_ON_AFTER: Duration = Duration::from_millis(20);
 
+/// What a turn leaves out.
+pub(super) struct LeftOutOfTurn<'a> {
+    /// There is more than it has.
+    pub(super) is_cut: bool,
+    /// Some of that is for a commit.
+    pub(super) leaves_for_commit: bool,
+    /// Deletions that it leaves out because somebody waits for an admission. If nobody is admitted, nobody waits.
+    pub(super) after_admission: Vec<&'a JobAction>,
+}
+
 /// The priority of a step (rule call-22). What follows waits for it, and be it of another job: the commit ends what was
 /// begun. Before its commit, a job that does not run need not go before pods of others, however often it is edited.
 fn priority_of(step: &Step, status: &JobStatus, is_waited_for: bool) -> Priority {
@@ -53,7 +62,7 @@ fn priority_of(step: &Step, status: &JobStatus, is_waited_for: bool) -> Priority
 }
 
 /// Somebody who asks for widths waits for this until they are in force, and no longer.
-pub(super) fn is_before_the_commit(action: &JobAction) -> bool {
+fn is_before_the_commit(action: &JobAction) -> bool {
     match action {
         JobAction::Admit | JobAction::Tell(..) | JobAction::WriteWidth(_) | JobAction::TakeOver { .. } => true,
         JobAction::Apply(_, of) | JobAction::StoreAgain(StoredDocument::Plan(of)) => *of == WhichGeneration::Proposed,
@@ -75,8 +84,18 @@ fn prepares(action: &JobAction, is_preparing: bool) -> bool {
 
 /// It is not left for later, whoever waits for what: what begins long work, and the only copy of a plan, which would be
 /// lost with the process.
-pub(super) fn is_never_put_off(action: &JobAction) -> bool {
+fn is_never_put_off(action: &JobAction) -> bool {
     matches!(action, JobAction::Start(_) | JobAction::StoreAgain(StoredDocument::Plan(_)))
+}
+
+/// It may be left for later: no commit waits for it, and nothing is lost.
+pub(super) fn may_be_put_off(action: &JobAction) -> bool {
+    !is_before_the_commit(action) && !is_never_put_off(action)
+}
+
+/// It makes way, unless a commit waits for objects of an abandoned plan to go.
+pub(super) fn is_deletion(action: &JobAction) -> bool {
+    matches!(action, JobAction::Delete(..) | JobAction::EndPods(_))
 }
 
 /// Leaves out what comes after the writes of a turn. Whether there was any.
@@ -103,9 +122,9 @@ fn leave_what_is_too_much(others: &mut Vec<&JobAction>, most: usize) -> bool {
 fn leave_for_later(others: &mut Vec<&JobAction>, most: usize) -> bool {
     let (before, mut taken) = (others.len(), 0);
     others.retain(|action| {
-        let goes_first = is_before_the_commit(action) || is_never_put_off(action);
-        taken += usize::from(!goes_first);
-        goes_first || taken <= most
+        let may_wait = may_be_put_off(action);
+        taken += usize::from(may_wait);
+        !may_wait || taken <= most
     });
     others.len() < before
 }
@@ -135,10 +154,9 @@ impl<C: Cluster> Actor<'_, C> {
         deletions: &mut Vec<&JobAction>,
         now: Timestamp,
     ) -> Option<Duration> {
-        let waits = |action: &&JobAction| !is_before_the_commit(action) && !is_never_put_off(action);
         let is_preparing = self.observed.proposed.is_some() || self.observed.tasks.is_compiling();
         let has_both = others.iter().any(|action| prepares(action, is_preparing))
-            && (!deletions.is_empty() || others.iter().any(waits));
+            && (!deletions.is_empty() || others.iter().any(|action| may_be_put_off(action)));
         let may = self.is_waited_for && has_both && self.is_crowded();
         self.remember(|entry| {
             let since = entry.put_off_since.get_or_insert(now);
@@ -146,7 +164,7 @@ impl<C: Cluster> Actor<'_, C> {
                 entry.put_off_since = None;
                 return None;
             }
-            others.retain(|action| !waits(action));
+            others.retain(|action| !may_be_put_off(action));
             if !has_abandoned(self.observed) {
                 deletions.clear();
             }

@@ -2,6 +2,7 @@
 //!
 //! Knows: what came of each action. Must not know: how one is carried out.
 
+use super::order::{LeftOutOfTurn, is_deletion};
 use super::{Actor, failure_of};
 use crate::controllers::job::decide::{JobAction, WhichGeneration};
 use crate::controllers::job::memory::in_vain::{InVain, Tried, is_in_vain};
@@ -22,16 +23,6 @@ pub(super) const CONCURRENT: usize = 16;
 const FEW: usize = 4;
 /// When objects may be rewritten again for which there was no more room in this second.
 const NEXT_SECOND: Duration = Duration::from_secs(1);
-
-/// What a turn leaves out.
-pub(super) struct LeftOutOfTurn<'a> {
-    /// There is more than it has.
-    pub(super) is_cut: bool,
-    /// Some of that is for a commit.
-    pub(super) leaves_for_commit: bool,
-    /// Deletions that it leaves out because somebody waits for an admission. If nobody is admitted, nobody waits.
-    pub(super) after_admission: Vec<&'a JobAction>,
-}
 
 /// Whether an object is written, whose name one that is being deleted may have.
 fn is_apply(action: &JobAction) -> bool {
@@ -84,8 +75,7 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     async fn turn(&self, actions: &[JobAction]) -> Result<Next, Error> {
-        let (all_deletions, all_others): (Vec<_>, Vec<_>) =
-            actions.iter().partition(|action| matches!(action, JobAction::Delete(..) | JobAction::EndPods(_)));
+        let (all_deletions, all_others): (Vec<_>, Vec<_>) = actions.iter().partition(|action| is_deletion(action));
         let now = self.reconciler.cluster.now();
         self.note_what_is_to_be_written(actions);
         let before = self.remember(|entry| entry.pause);
