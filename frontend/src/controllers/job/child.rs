@@ -56,9 +56,22 @@ pub(crate) struct Port {
     pub(crate) id: u32,
 }
 
+impl Port {
+    /// The port of the object whose name ends like that.
+    pub(crate) fn of_suffix(suffix: &str) -> Option<Self> {
+        let (pe, id) = suffix.split_once('-')?;
+        Some(Self { pe: number_in(pe)?, id: number_in(id)? })
+    }
+}
+
+/// What comes after the name of the job in that of an object.
+pub(crate) fn suffix<'a>(job: &str, name: &'a str) -> Option<&'a str> {
+    name.strip_prefix(job)?.strip_prefix('-')
+}
+
 /// The number in the name of an object. The controller writes none with zeros before it: such an object is a copy that
 /// somebody has made.
-pub(crate) fn numbered<N: FromStr>(text: &str) -> Option<N> {
+pub(crate) fn number_in<N: FromStr>(text: &str) -> Option<N> {
     let is_as_written = text == "0" || text.starts_with(|digit: char| matches!(digit, '1'..='9'));
     text.parse().ok().filter(|_| is_as_written)
 }

@@ -2,7 +2,7 @@
 //!
 //! Knows: which kinds there are. Must not know: the objects.
 
-use super::child::{Child, Port, numbered};
+use super::child::{Child, Port, number_in, suffix};
 use kube::Resource;
 use std::fmt;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement, names};
@@ -19,12 +19,8 @@ pub(crate) enum Owned {
 impl Owned {
     /// The key of the object of this kind and name, if a job of that name can have one.
     pub(crate) fn of_name<K: Resource<DynamicType = ()>>(job: &str, name: &str) -> Option<Self> {
-        let suffix = || name.strip_prefix(job)?.strip_prefix('-');
-        let number = || numbered(suffix()?);
-        let port = || {
-            let (pe, id) = suffix()?.split_once('-')?;
-            Some(Port { pe: numbered(pe)?, id: numbered(id)? })
-        };
+        let number = || number_in(suffix(job, name)?);
+        let port = || Port::of_suffix(suffix(job, name)?);
         let kind = K::kind(&());
         Some(match &*kind {
             "ConfigMap" if name == names::job_config_map(job) => Self::Child(Child::JobConfigMap),
@@ -37,7 +33,7 @@ impl Owned {
             _ if kind == Export::kind(&()) => Self::Child(Child::Export(port()?)),
             _ if kind == Import::kind(&()) => Self::Child(Child::Import(port()?)),
             _ if kind == ConsistentRegion::kind(&()) => {
-                Self::Child(Child::ConsistentRegion(numbered(suffix()?.strip_prefix("cr")?)?))
+                Self::Child(Child::ConsistentRegion(number_in(suffix(job, name)?.strip_prefix("cr")?)?))
             }
             _ => return None,
         })

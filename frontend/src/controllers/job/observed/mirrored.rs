@@ -9,7 +9,7 @@
 use super::{
     Children, NextPod, ObservedObject, ObservedPe, ObservedRegion, PodState, is_place_known, must_move, placed,
 };
-use crate::controllers::job::child::{Child, Port, numbered};
+use crate::controllers::job::child::{Child, Port, number_in, suffix};
 use crate::controllers::job::going::GoingObject;
 use crate::controllers::job::objects::created_region::CreatedRegion;
 use crate::controllers::job::objects::user_ports::{Endpoints, UserPorts};
@@ -197,7 +197,7 @@ impl MirroredChildren {
         name: &Key,
         object: &Kept<ProcessingElement>,
     ) -> Option<(u64, &Shown<ProcessingElement, ObservedPe>)> {
-        let id = numbered(suffix(job, name)?)?;
+        let id = number_in(suffix(&job.name, &name.name)?)?;
         Some((id, &**unless_changed(self.processing_elements.get(&id), object)?))
     }
 
@@ -376,7 +376,7 @@ impl Selection<'_> {
         before: &Objects<u64, ConsistentRegion, ObservedConsistentRegion>,
     ) -> Objects<u64, ConsistentRegion, ObservedConsistentRegion> {
         let shown = mirrors.consistent_regions.kept_of_job(self.key).into_iter().filter_map(|(name, object)| {
-            let index: u64 = numbered(suffix(self.key, &name)?.strip_prefix("cr")?)?;
+            let index: u64 = number_in(suffix(&self.key.name, &name.name)?.strip_prefix("cr")?)?;
             if let Some(same) = unless_changed(before.get(&index), &object) {
                 return Some((index, Arc::clone(same)));
             }
@@ -392,18 +392,12 @@ impl Selection<'_> {
     }
 
     fn number(self, name: &Key) -> Option<u64> {
-        numbered(suffix(self.key, name)?)
+        number_in(suffix(&self.key.name, &name.name)?)
     }
 
     fn port(self, name: &Key) -> Option<Port> {
-        let (pe, id) = suffix(self.key, name)?.split_once('-')?;
-        Some(Port { pe: numbered(pe)?, id: numbered(id)? })
+        Port::of_suffix(suffix(&self.key.name, &name.name)?)
     }
-}
-
-/// What comes after the name of the job in that of an object.
-fn suffix<'a>(job: &Key, name: &'a Key) -> Option<&'a str> {
-    name.name.strip_prefix(&*job.name)?.strip_prefix('-')
 }
 
 fn part(meta: &ObjectMeta) -> Part {
