@@ -90,13 +90,11 @@ impl<V: ClusterView> Elasticity<V> {
         let mut presence = self.presence_of(&found, caller, deadline);
         let mut place = None;
         let mut latest = found;
-        let mut is_seen = false;
         loop {
             changes.mark_unchanged();
             let shown = followed.now(&*self.view).map(|shown| shown.request);
             let shown = shown.filter(|shown| shown.metadata.uid == latest.metadata.uid);
             let is_gone = presence.is_gone(shown.is_some());
-            is_seen |= shown.is_some();
             // The mirror may be older than what the API server has answered.
             let shown = shown.filter(|shown| version(&shown.metadata) >= version(&latest.metadata));
             let request = shown.unwrap_or_else(|| Arc::clone(&latest));
@@ -122,7 +120,10 @@ impl<V: ClusterView> Elasticity<V> {
                 ResizePhase::Unspecified | ResizePhase::Pending | ResizePhase::Planned => {}
             }
             // Without a job nobody looks at it for a while, and it stays withdrawn.
-            if is_seen && request.is_withdrawn() && self.view.job(&namespace, &request.spec.job_name).is_none() {
+            if presence.is_decided()
+                && request.is_withdrawn()
+                && self.view.job(&namespace, &request.spec.job_name).is_none()
+            {
                 return Err(errors::job_not_found(&namespace, &request.spec.job_name, &name));
             }
             if place.is_none() {

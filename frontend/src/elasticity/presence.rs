@@ -41,6 +41,11 @@ impl Presence {
         !is_shown && self.asking.is_none()
     }
 
+    /// Whether it is known to be there or gone: the mirror has shown it, or it is gone.
+    pub(super) fn is_decided(&self) -> bool {
+        self.asking.is_none()
+    }
+
     /// Waits until the API server says that a request which the mirror has not shown is gone. If the mirror has shown
     /// it, for ever: then the mirror tells it.
     pub(super) async fn gone_unseen(&mut self) {

@@ -62,18 +62,16 @@ impl<V: ClusterView> Elasticity<V> {
             let job = of_job.now(&*self.view);
             // Each change of the job, its regions and its requests wakes all who wait for one of these.
             let sight = Some((is_gone, job.as_ref().map(|ShownJob { state, .. }| *state)));
-            let is_seen = |shown: &Arc<Resize>| seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, shown));
-            if over.is_none() && looked_at == sight && shown.as_ref().is_none_or(is_seen) {
-                drop((job, shown));
+            let new = shown.filter(|shown| seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, shown)));
+            if over.is_none() && looked_at == sight && new.is_none() {
+                drop(job);
                 over = self.change(&mut changes, &mut presence, deadline).await;
                 continue;
             }
             looked_at = sight;
-            if let Some(shown) = shown
-                && seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, &shown))
-            {
-                (request.metadata, request.status) = (shown.metadata.clone(), shown.status.clone());
-                seen = Some(shown);
+            if let Some(new) = new {
+                (request.metadata, request.status) = (new.metadata.clone(), new.status.clone());
+                seen = Some(new);
             }
             if request.status.as_ref().is_some_and(|status| status.number.is_some()) {
                 unadmitted_since.take().into_iter().for_each(show_wait);
