@@ -180,12 +180,19 @@ impl Replica {
         self.rest.lock().failed(Instant::now());
     }
 
-    fn candidate(&self, now: Instant, tried: &BTreeSet<SocketAddr>) -> Candidate {
+    /// It as one of those that may be asked; `rests` says whether it rests.
+    fn candidate(
+        &self,
+        now: Instant,
+        tried: &BTreeSet<SocketAddr>,
+        rests: impl Fn(Rest, Instant) -> bool,
+    ) -> Candidate {
+        let rest = *self.rest.lock();
         Candidate {
             address: self.address,
             in_flight: self.in_flight.load(Ordering::Relaxed),
             is_tried: tried.contains(&self.address),
-            is_resting: self.rest.lock().goes_on(now),
+            is_resting: rests(rest, now),
             is_terminating: self.is_terminating.load(Ordering::Relaxed),
         }
     }
@@ -219,7 +226,8 @@ impl Replicas {
         self.follow().await?;
         let replicas = self.replicas.lock();
         let now = Instant::now();
-        let candidates: Vec<_> = replicas.values().map(|replica| replica.candidate(now, tried)).collect();
+        let candidates = replicas.values().map(|replica| replica.candidate(now, tried, Rest::is_left_alone));
+        let candidates: Vec<_> = candidates.collect();
         let address = preferred(application, &candidates);
         let replica = address.and_then(|address| replicas.get(&address));
         let replica = replica.ok_or_else(|| format!("{} has no address", self.names.join(", ")))?;
@@ -228,7 +236,7 @@ impl Replicas {
 
     /// Chooses one more replica for a call that others work on already, if one has nothing better to do.
     pub(super) fn spare(&self, application: &[u8], lane: Lane, asked: &BTreeSet<SocketAddr>) -> Option<Chosen> {
-        self.spare_unless(application, lane, asked, Rest::goes_on)
+        self.spare_unless(application, lane, asked, Rest::is_left_alone)
     }
 
     /// The same, also one that is left alone because it failed: perhaps it is back. Not one that has enough to do.
@@ -250,11 +258,8 @@ impl Replicas {
     ) -> Option<Chosen> {
         let replicas = self.replicas.lock();
         let now = Instant::now();
-        let all = replicas.values().map(|replica| {
-            let rest = *replica.rest.lock();
-            Candidate { is_resting: rests(rest, now), ..replica.candidate(now, asked) }
-        });
-        let mut candidates: Vec<_> = all.collect();
+        let candidates = replicas.values().map(|replica| replica.candidate(now, asked, &rests));
+        let mut candidates: Vec<_> = candidates.collect();
         let calls = candidates.iter().map(|candidate| candidate.in_flight).sum::<usize>() + 1;
         let bound = bound(calls, candidates.len());
         candidates.retain(|one| !one.is_tried && !one.is_resting && !one.is_terminating && one.in_flight < bound);

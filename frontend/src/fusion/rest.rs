@@ -66,7 +66,7 @@ impl Rest {
     }
 
     /// It is left alone.
-    pub(super) fn goes_on(self, now: Instant) -> bool {
+    pub(super) fn is_left_alone(self, now: Instant) -> bool {
         self.has_failed(now) || self.has_enough(now)
     }
 }
@@ -83,11 +83,11 @@ mod tests {
         // when how many calls fail -> when it is left alone no more
         for (at, calls, expected) in [(0, 5, 2), (1, 3, 2), (2, 5, 6), (5, 1, 6), (6, 1, 14)] {
             (0..calls).for_each(|_| rest.failed(after(at)));
-            assert!(rest.goes_on(after(expected - 1)), "{at} s: {rest:?}");
-            assert!(!rest.goes_on(after(expected)), "{at} s: {rest:?}");
+            assert!(rest.is_left_alone(after(expected - 1)), "{at} s: {rest:?}");
+            assert!(!rest.is_left_alone(after(expected)), "{at} s: {rest:?}");
         }
         rest.answered();
         (0..5).for_each(|_| rest.failed(after(14)));
-        assert!(rest.goes_on(after(15)) && !rest.goes_on(after(16)), "{rest:?}");
+        assert!(rest.is_left_alone(after(15)) && !rest.is_left_alone(after(16)), "{rest:?}");
     }
 }
