@@ -179,15 +179,12 @@ fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>, hurr
             return requests.add(job);
         }
         let has_number = request.status.as_ref().is_some_and(|status| status.number.is_some());
-        if !there.contains(&key) || is_new(&asked, &key, &uid, Asked::of(request)) {
+        let is_asked = !there.contains(&key) || is_new(&asked, &key, &uid, Asked::of(request));
+        if is_asked {
             hurries.hurry(&job);
-            requests.add_urgent(job);
-        } else if has_number {
-            // Mostly the job has just written it itself.
-            requests.add(job);
-        } else {
-            requests.add_urgent(job);
         }
+        // One with a number has mostly just been written by the job itself.
+        if is_asked || !has_number { requests.add_urgent(job) } else { requests.add(job) }
     });
     // A changed region is urgent: somebody waits for the resize. What a region says of itself changes nothing.
     let (regions, there) = (jobs.clone(), mirrors.parallel_regions.clone());
@@ -284,13 +281,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_goes_first_for_what_others_ask_and_not_for_what_it_says_itself() {
+    async fn a_job_goes_first_and_its_turn_ends_early_for_what_others_ask_and_not_for_what_it_says_itself() {
         use ResizePhase::{Pending, Planned, RolledOut, Written};
-        let (mirrors, queue, _) = wakened();
+        let (mirrors, queue, hurries) = wakened();
         let (job, other) = (Key::new("n", "job"), Key::new("n", "other"));
         let next = async || queue.next().await.map(|taken| taken.key().clone());
         assert_eq!(next().await.as_ref(), Some(&job));
-        // number, phase, is withdrawn -> the job goes before one that waited already
+        let is_in_a_hurry = || hurries.since_last_look(&job, UID).is_cancelled();
+        // number, phase, is withdrawn -> somebody asks: the job goes before one that waited already, and who is in a
+        // hurry does not wait for the end of its turn
         let table = [
             (None, Pending, false, true),
             (Some(1), Pending, false, false),
@@ -300,11 +299,13 @@ mod tests {
             (Some(1), RolledOut, true, false),
         ];
         for (number, phase, is_withdrawn, expected) in table {
+            hurries.begin(&job, UID);
             queue.add(other.clone());
             mirrors.resizes.insert(request(number, phase, is_withdrawn));
             let taken = [next().await, next().await].map(Option::unwrap);
             let in_order = if expected { [&job, &other] } else { [&other, &job] };
-            assert_eq!(taken.each_ref(), in_order, "{number:?} {phase:?} {is_withdrawn}");
+            let case = format!("{number:?} {phase:?} {is_withdrawn}");
+            assert_eq!((taken.each_ref(), is_in_a_hurry()), (in_order, expected), "{case}");
         }
     }
 
@@ -325,27 +326,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_is_in_a_hurry_and_nobody_is_because_of_what_the_controller_says() {
-        use ResizePhase::{Pending, Planned, Written};
+    fn whoever_takes_a_request_away_is_in_a_hurry() {
         let (mirrors, _, hurries) = wakened();
         let job = Key::new("n", "job");
-        // number, phase, is withdrawn -> somebody is in a hurry
-        let table = [
-            (None, Pending, false, true),
-            (Some(1), Pending, false, false),
-            (Some(1), Planned, false, false),
-            (Some(1), Planned, true, true),
-            (Some(1), Written, true, false),
-        ];
-        let is_in_a_hurry = || hurries.since_last_look(&job, UID).is_cancelled();
-        for (number, phase, is_withdrawn, expected) in table {
-            hurries.begin(&job, UID);
-            mirrors.resizes.insert(request(number, phase, is_withdrawn));
-            assert_eq!(is_in_a_hurry(), expected, "{number:?} {phase:?} {is_withdrawn}");
-        }
+        mirrors.resizes.insert(request(Some(1), ResizePhase::Written, false));
         hurries.begin(&job, UID);
         mirrors.resizes.remove(&Key::new("n", "r"));
-        assert!(is_in_a_hurry(), "nobody wants it any more");
+        assert!(hurries.since_last_look(&job, UID).is_cancelled(), "nobody wants it any more");
         mirrors.jobs.remove(&job);
         assert_eq!(hurries.len(), 0);
     }
