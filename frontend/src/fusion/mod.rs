@@ -4,7 +4,8 @@
 //!   one fails.
 //! * `tries` — one call, tried until a replica answers.
 //! * `trace` — how each try shows in a trace.
-//! * `replicas` — which replicas there are, and how they are; `rest` — for how long one is left alone.
+//! * `replicas` — which replicas there are, and how they are.
+//! * `rest` — for how long one is left alone.
 //! * `preference` — pure: which one a call goes to.
 //! * [`FusionError`] — what went wrong, told apart by what the caller should do: correct the job, try later, compile
 //!   anew.

@@ -74,7 +74,7 @@ pub(crate) struct RegionObservation {
     /// There are about as many calls as can be made, or more, or were a moment ago (rule call-25).
     is_crowded: bool,
     /// Jobs of its namespace are being submitted: in a crowd they go first.
-    are_submitted: bool,
+    others_go_first: bool,
 }
 
 /// What to write, and what people should hear of then.
@@ -99,8 +99,8 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
             job => job,
         };
         let is_crowded = self.cluster.was_crowded(&key.namespace);
-        let are_submitted = self.submissions.until(&key.namespace, now).is_some();
-        Ok(Some(RegionObservation { region, job, now, is_crowded, are_submitted }))
+        let others_go_first = self.submissions.until(&key.namespace, now).is_some();
+        Ok(Some(RegionObservation { region, job, now, is_crowded, others_go_first }))
     }
 
     fn decide(observed: &RegionObservation) -> Option<RegionDecision> {
@@ -176,11 +176,11 @@ fn may_have_other_bounds(region: &ParallelRegion, job: &Job, now: Timestamp) -> 
 }
 
 /// How long a region of a submission says nothing: all PEs run soon, and that says more; in a crowd others go first.
-fn longest_silence(is_ready: bool, observed: &RegionObservation) -> Duration {
+fn longest_silence(observed: &RegionObservation, is_ready: bool) -> Duration {
     match (observed.is_crowded, is_ready) {
         (false, false) => UNSAID,
         (false, true) => Duration::ZERO,
-        (true, true) if !observed.are_submitted => UNSAID_THOUGH_READY,
+        (true, true) if !observed.others_go_first => UNSAID_THOUGH_READY,
         (true, _) => UNSAID_IN_A_CROWD,
     }
 }
@@ -189,8 +189,8 @@ fn longest_silence(is_ready: bool, observed: &RegionObservation) -> Duration {
 fn left(observed: &RegionObservation, is_ready: bool) -> Duration {
     let Some(Time(created)) = observed.region.metadata.creation_timestamp else { return Duration::ZERO };
     let Some(age) = age(created, observed.now) else { return Duration::ZERO };
-    let next_look = if is_ready && !observed.are_submitted { LOOKED_AT_THOUGH_READY } else { UNSAID };
-    longest_silence(is_ready, observed).saturating_sub(age).min(next_look)
+    let next_look = if is_ready && !observed.others_go_first { LOOKED_AT_THOUGH_READY } else { UNSAID };
+    longest_silence(observed, is_ready).saturating_sub(age).min(next_look)
 }
 
 /// How long a region says nothing yet of a generation that restarts PEs, perhaps of its channels, and leaves its width
@@ -233,11 +233,11 @@ fn notices(region: &ParallelRegion, before: &ParallelRegionStatus, after: &Paral
     let resized = resized.filter(|_| is_ready && !is_told);
     let done = resized
         .map(|(_, width)| Notice::normal("ParallelRegionWidthChangeSuccess", format!("all PEs of width {width} run")));
-    let stray = |status: &ParallelRegionStatus| {
+    let without_effect = |status: &ParallelRegionStatus| {
         let ready = condition::get(&status.conditions, condition::READY);
-        ready.filter(|ready| ready.reason == status::STRAY).map(|ready| ready.message.clone())
+        ready.filter(|ready| ready.reason == status::WITHOUT_EFFECT).map(|ready| ready.message.clone())
     };
-    let is_stray = stray(after).filter(|_| stray(before).is_none());
-    let is_stray = is_stray.map(|message| Notice::warning(status::STRAY, message));
-    refused.into_iter().chain(done).chain(is_stray).collect()
+    let has_none = without_effect(after).filter(|_| without_effect(before).is_none());
+    let has_none = has_none.map(|message| Notice::warning(status::WITHOUT_EFFECT, message));
+    refused.into_iter().chain(done).chain(has_none).collect()
 }

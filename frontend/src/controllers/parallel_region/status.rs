@@ -14,8 +14,8 @@ use streams_api::{
 /// Longest selector that names PEs (schema); a region with more is not for autoscalers that count pods.
 const SELECTOR_MAX: usize = 1024;
 
-/// Why a region that no job controls is not ready.
-pub(super) const STRAY: &str = "JobMissing";
+/// Why a region without effect is not ready.
+pub(super) const WITHOUT_EFFECT: &str = "JobMissing";
 /// Why a region whose width is in force is not ready, unless PEs stay down.
 pub(super) const ROLLING_OUT: &str = "RollingOut";
 
@@ -46,8 +46,8 @@ fn without_effect(region: &ParallelRegion, message: &str, now: Timestamp) -> Par
     let mut status = region.status.clone().unwrap_or_default();
     let generation = region.metadata.generation;
     status.observed_generation = generation;
-    condition::set(&mut status.conditions, condition::READY, false, STRAY, message, generation, now);
-    condition::set(&mut status.conditions, condition::PROGRESSING, false, STRAY, message, generation, now);
+    condition::set(&mut status.conditions, condition::READY, false, WITHOUT_EFFECT, message, generation, now);
+    condition::set(&mut status.conditions, condition::PROGRESSING, false, WITHOUT_EFFECT, message, generation, now);
     status
 }
 

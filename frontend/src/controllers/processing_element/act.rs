@@ -153,7 +153,7 @@ impl<C: Cluster> PeReconciler<C> {
             return Ok(Next::Observe);
         }
         if let Some(pe) = answers.pe.as_ref().filter(|_| decision.lets_others_go_first)
-            && !self.goes_on_waiting(key, pe, observed.now)
+            && !self.keep_waiting(key, pe, observed.now)
         {
             return Ok(Next::Observe);
         }
@@ -163,9 +163,9 @@ impl<C: Cluster> PeReconciler<C> {
         Ok(Next::Rest(later(decision, self.cluster.now())))
     }
 
-    /// The PE lets others go first. Returns whether it still has to, now that it is told of what becomes of them: they
-    /// may have gone meanwhile, or somebody waits for the PE.
-    fn goes_on_waiting(&self, key: &Key, pe: &ProcessingElement, now: Timestamp) -> bool {
+    /// The PE lets others go first, and hears from now on of what becomes of them. Returns whether it still has to let
+    /// them: they may have gone meanwhile, or somebody waits for the PE.
+    fn keep_waiting(&self, key: &Key, pe: &ProcessingElement, now: Timestamp) -> bool {
         self.submissions.wait(key, &pe.spec.job_name)
             && self.others_go_first_until(pe, self.cluster.was_crowded(&key.namespace), now).is_some()
     }

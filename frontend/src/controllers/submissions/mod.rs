@@ -60,7 +60,7 @@ pub(crate) struct Submissions {
 struct OfNamespace {
     jobs: HashMap<Arc<str>, Submission>,
     /// The latest time until when one of them was ever waited for; so jobs need not be looked at when it is over.
-    until: Option<Timestamp>,
+    latest_until: Option<Timestamp>,
     /// When the last one was committed. It is later than that now.
     committed_at: Option<Timestamp>,
     /// PEs, by the names of their jobs.
@@ -120,7 +120,7 @@ impl Submissions {
     pub(crate) fn until(&self, namespace: &str, now: Timestamp) -> Option<Timestamp> {
         let namespaces = self.lock();
         let of_namespace = namespaces.get(namespace)?;
-        if of_namespace.until.is_none_or(|until| until <= now) {
+        if of_namespace.latest_until.is_none_or(|until| until <= now) {
             return None;
         }
         let under_way = of_namespace.jobs.values().filter(|job| job.is_under_way());
@@ -166,7 +166,7 @@ impl Submissions {
 
     fn hear(&self, job: &Job, is_there: bool) {
         let key = Key::of(job);
-        let of_job = if is_there && is_to_be_changed(job) { self.take_of(&key) } else { Vec::new() };
+        let of_job = if is_there && is_to_be_changed(job) { self.take_for_next_generation(&key) } else { Vec::new() };
         let of_others = match Submission::of(job).filter(|_| is_there) {
             Some(submission) => self.note(key, submission),
             None => self.note_end(&key),
@@ -189,8 +189,8 @@ impl Submissions {
         }
     }
 
-    /// The PEs of this job that have waited.
-    fn take_of(&self, job: &Key) -> Vec<(Key, Woken)> {
+    /// The PEs of this job that have waited, as it is to be brought to another generation.
+    fn take_for_next_generation(&self, job: &Key) -> Vec<(Key, Woken)> {
         let mut namespaces = self.lock();
         let of_namespace = namespaces.get_mut(&job.namespace);
         of_namespace.map(|of_namespace| of_namespace.take_of(&job.name, Woken::JobGoesOn)).unwrap_or_default()
@@ -200,11 +200,11 @@ impl Submissions {
     fn note(&self, Key { namespace, name }: Key, submission: Submission) -> Vec<(Key, Woken)> {
         let mut namespaces = self.lock();
         let of_namespace = namespaces.entry(namespace).or_default();
-        if of_namespace.jobs.get(&name).is_some_and(|known| known.is_as_far_as(&submission)) {
+        if of_namespace.jobs.get(&name).is_some_and(|known| known.says_same_as(&submission)) {
             return Vec::new();
         }
         let is_committed = !submission.is_prepared();
-        of_namespace.until = of_namespace.until.max(Some(submission.until));
+        of_namespace.latest_until = of_namespace.latest_until.max(Some(submission.until));
         if is_committed {
             of_namespace.committed_at = of_namespace.committed_at.max(Some(submission.since));
         }
@@ -323,8 +323,8 @@ impl Submission {
         matches!(self.stage, SubmissionStage::Prepared)
     }
 
-    /// The job is as far as that, or farther, since the same moment.
-    fn is_as_far_as(&self, other: &Self) -> bool {
+    /// The same was found of the job; since then its pods may have come farther.
+    fn says_same_as(&self, other: &Self) -> bool {
         self.since == other.since && self.is_prepared() == other.is_prepared()
     }
 
