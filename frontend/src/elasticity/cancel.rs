@@ -86,7 +86,7 @@ impl<V: ClusterView> Elasticity<V> {
     ) -> Result<ResizeState, Status> {
         let (namespace, name) = (found.namespace().unwrap_or_default(), found.name_any());
         let mut changes = self.view.changes(&namespace, &found.spec.job_name);
-        let followed = self.followed.of(&Key::of(&*found));
+        let followed = self.followed.request(&Key::of(&*found));
         let mut presence = self.presence_of(&found, caller, deadline);
         let mut place = None;
         let mut latest = found;

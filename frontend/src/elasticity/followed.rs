@@ -1,4 +1,4 @@
-//! Requests that somebody follows (rule elasticity-23).
+//! Requests that somebody follows (rule elasticity-23), and jobs of which somebody waits for one.
 //!
 //! Each change of a job, of one of its regions or of one of its requests wakes all who follow one of its requests:
 //! there may be a thousand, and each request may name hundreds of regions. So a request is read again only if it is
@@ -23,12 +23,12 @@ use streams_kubernetes::watch::Kept;
 
 /// The requests that are followed, and their jobs. Cheap to clone; all clones are the same.
 #[derive(Clone, Default)]
-pub(super) struct FollowedRequests {
-    requests: Followed<FollowedRequest>,
-    jobs: Followed<FollowedJob>,
+pub(super) struct Followed {
+    requests: ByKey<FollowedRequest>,
+    jobs: ByKey<FollowedJob>,
 }
 
-type Followed<T> = Arc<Mutex<HashMap<Key, Weak<T>>>>;
+type ByKey<T> = Arc<Mutex<HashMap<Key, Weak<T>>>>;
 
 /// A request that is followed.
 pub(super) struct FollowedRequest {
@@ -74,9 +74,9 @@ pub(super) struct ShownRequest {
     pub(super) request: Arc<Resize>,
 }
 
-impl FollowedRequests {
+impl Followed {
     /// The request of this name, for one more who follows it.
-    pub(super) fn of(&self, request: &Key) -> Arc<FollowedRequest> {
+    pub(super) fn request(&self, request: &Key) -> Arc<FollowedRequest> {
         one_more(&self.requests, request, |key| FollowedRequest { key, latest: Mutex::default() })
     }
 
@@ -92,7 +92,7 @@ impl FollowedRequests {
 }
 
 /// What is followed under this name, for one more who does; `new` makes it for the first one.
-fn one_more<T>(followed: &Followed<T>, key: &Key, new: impl FnOnce(Key) -> T) -> Arc<T> {
+fn one_more<T>(followed: &ByKey<T>, key: &Key, new: impl FnOnce(Key) -> T) -> Arc<T> {
     let mut followed = followed.lock();
     if let Some(known) = followed.get(key).and_then(Weak::upgrade) {
         return known;

@@ -55,7 +55,7 @@ mod writes;
 
 use self::answers::Answers;
 use self::backlog::Backlog;
-use self::followed::FollowedRequests;
+use self::followed::Followed;
 use self::looks::{KeptReadyWidths, Looks};
 use self::lookups::Lookups;
 use self::view::ClusterView;
@@ -113,7 +113,7 @@ pub struct Elasticity<V> {
     dry_run_turns: FairSemaphore,
     writes: Writes,
     answers: Answers,
-    followed: FollowedRequests,
+    followed: Followed,
     backlog: Backlog,
     watching: Places,
     lists: Places,
@@ -177,7 +177,7 @@ impl<V: ClusterView> Elasticity<V> {
             dry_run_turns,
             writes,
             answers,
-            followed: FollowedRequests::default(),
+            followed: Followed::default(),
             backlog,
             watching,
             lists,

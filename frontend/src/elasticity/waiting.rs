@@ -49,7 +49,7 @@ impl<V: ClusterView> Elasticity<V> {
         let (namespace, name, of_request) = (&*key.namespace, &*key.name, made.name_any());
         let (owned, mut request) = (made.metadata.clone(), made);
         let mut changes = self.view.changes(namespace, name);
-        let (followed, of_job) = (self.followed.of(&key.sibling(&of_request)), self.followed.job(key));
+        let (followed, of_job) = (self.followed.request(&key.sibling(&of_request)), self.followed.job(key));
         let mut presence = self.presence_of(&request, caller, deadline);
         let mut seen: Option<Arc<Resize>> = None;
         let (mut looked_at, mut is_first_look, mut over) = (None, true, None);

@@ -141,7 +141,7 @@ impl<V: ClusterView> Elasticity<V> {
         let (namespace, job) = (request.namespace().unwrap_or_default(), request.spec.job_name.clone());
         let place = self.watches(&namespace, Some(&job), caller)?;
         let waits = self.waits(request.name_any(), place, deadline, self.view.changes(&namespace, &job));
-        let followed = self.followed.of(&Key::of(&*request));
+        let followed = self.followed.request(&Key::of(&*request));
         let presence = self.presence_of(&request, caller, deadline);
         let (service, whole) = (self.clone(), Whole::Found(Arc::clone(&request)));
         let request = without_regions(request);

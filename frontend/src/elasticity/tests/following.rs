@@ -330,7 +330,7 @@ async fn a_withdrawal_that_is_not_answered_names_its_request() {
 async fn a_request_is_read_once_for_all_who_follow_it_and_only_if_it_is_another_one() {
     let server = server(1);
     let (mut mirrors, service, request) = shown(&server);
-    let (one, other) = (service.followed.of(&Key::of(&*request)), service.followed.of(&Key::of(&*request)));
+    let (one, other) = (service.followed.request(&Key::of(&*request)), service.followed.request(&Key::of(&*request)));
     let look = |followed: &FollowedRequest| followed.now(&*service.view).map(|shown| shown.request);
     let before = look(&one).unwrap();
     propose(&server);
@@ -348,7 +348,7 @@ async fn a_request_is_read_once_for_all_who_follow_it_and_only_if_it_is_another_
     mirrors.deliver_all();
     assert!(look(&one).is_none());
     drop((one, other));
-    drop(service.followed.of(&key("another")));
+    drop(service.followed.request(&key("another")));
     assert_eq!(service.followed.len(), 1, "of those that nobody follows nothing is kept");
 }
 
