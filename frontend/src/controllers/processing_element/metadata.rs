@@ -11,15 +11,15 @@ use kube::Resource;
 use kube::core::ObjectMeta;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use streams_api::{ProcessingElement, names};
+use streams_api::{ProcessingElement, ProcessingElementStatus, names};
 use streams_kubernetes::ownership::{controlled_by, controller};
 
-/// The annotations that say what a pod was made from.
-const ORIGIN: [&str; 4] = [
-    names::ANNOTATION_CONTENT_ID,
-    names::ANNOTATION_RUNTIME_ID,
-    names::ANNOTATION_POD_TEMPLATE_HASH,
-    names::ANNOTATION_PLACEMENT_HASH,
+/// The annotations that say what a pod was made from, each with what the PE has recorded of that.
+const ORIGIN: [(&str, fn(&ProcessingElementStatus) -> Option<&String>); 4] = [
+    (names::ANNOTATION_CONTENT_ID, |status| status.content_id.as_ref()),
+    (names::ANNOTATION_RUNTIME_ID, |status| status.runtime_id.as_ref()),
+    (names::ANNOTATION_POD_TEMPLATE_HASH, |status| status.pod_template_hash.as_ref()),
+    (names::ANNOTATION_PLACEMENT_HASH, |status| status.placement_hash.as_ref()),
 ];
 
 /// The metadata that a pod is to have besides what others add.
@@ -34,12 +34,9 @@ impl Wanted {
     pub(super) fn of(pe: &ProcessingElement, launch_count: u64) -> Self {
         let mut labels = names::pe_labels(&pe.spec.job_name, pe.spec.id);
         labels.insert(names::LABEL_LAUNCH_COUNT.to_owned(), launch_count.to_string());
-        let recorded = pe
-            .status
-            .as_ref()
-            .map(|status| [&status.content_id, &status.runtime_id, &status.pod_template_hash, &status.placement_hash]);
-        let recorded = ORIGIN.into_iter().zip(recorded.into_iter().flatten());
-        let annotations = recorded.filter_map(|(key, value)| Some((key.to_owned(), value.clone()?)));
+        let status = pe.status.as_ref();
+        let annotations =
+            ORIGIN.into_iter().filter_map(|(key, recorded)| Some((key.to_owned(), recorded(status?)?.clone())));
         Self { labels, annotations: annotations.collect() }
     }
 
@@ -69,7 +66,8 @@ pub(super) fn spoilt(meta: &ObjectMeta, pe: &ProcessingElement, launch_count: u6
 /// The first of the annotations that say what a pod was made from which the pod has not, or not as it was sent, when it
 /// was just created.
 pub(super) fn changed_by_admission(sent: &ObjectMeta, created: &ObjectMeta) -> Option<String> {
-    let sent = sent.annotations.iter().flatten().filter(|(key, _)| ORIGIN.contains(&key.as_str()));
+    let is_of_origin = |key: &str| ORIGIN.iter().any(|(of_origin, _)| key == *of_origin);
+    let sent = sent.annotations.iter().flatten().filter(|(key, _)| is_of_origin(key));
     let sent: BTreeMap<String, String> = sent.map(|(key, value)| (key.clone(), value.clone())).collect();
     difference("annotations", &sent, created.annotations.as_ref())
 }
@@ -92,7 +90,7 @@ pub(super) fn patch(meta: &ObjectMeta, pe: &ProcessingElement, launch_count: u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use streams_api::{ProcessingElementSpec, ProcessingElementStatus};
+    use streams_api::ProcessingElementSpec;
 
     fn pe() -> ProcessingElement {
         let spec = ProcessingElementSpec { job_name: "flow".to_owned(), id: 3, ..ProcessingElementSpec::default() };
