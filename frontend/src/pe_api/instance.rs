@@ -2,7 +2,8 @@
 //!
 //! There may be thousands of PEs, so nothing of it is in memory as a whole: the answer is made piece by piece, as fast
 //! as the caller reads it, and never on a thread that serves others. What of a piece needs a lock is looked at first,
-//! on a thread like any other; it is read and written on one that makes way for everything else.
+//! on a thread like any other, where no object is read: there may be hundreds of long jobs. It is read and written on
+//! one that makes way for everything else, each job once, in passing: who captures time and again keeps none unpacked.
 //!
 //! Between two pieces a caller may take its time, and objects are as large as their users make them. So a capture has
 //! numbers and names then, and no object: each is what the mirror shows when its piece is made.
@@ -20,6 +21,7 @@ use super::documents::{
     ConnectionState, Document, Form, InputPortState, InstanceState, JobState, OperatorState, OutputPortState, PeState,
     RegionState,
 };
+use super::lookup::PortObject;
 use super::memory::{holding, whose};
 use super::refusal::Refusal;
 use crate::fair_semaphore::FairSemaphore;
@@ -39,7 +41,7 @@ use std::sync::Arc;
 use streams_api::{Connectivity, Job, JobPhase, PePhase, ProcessingElement, Termination, TerminationOutcome, names};
 use streams_broker::{Pe, Receivers};
 use streams_kubernetes::Key;
-use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::ownership::controller;
 use streams_kubernetes::watch::Kept;
 use streams_places::{Place, Places};
 use streams_process::background;
@@ -111,7 +113,7 @@ pub(super) async fn capture(State(api): State<PeApi>, caller: Caller, headers: H
     let place = Arc::new(api.captures.begin(&asker)?);
     let (turns, owner) = (api.captures.turns.clone(), asker.owner());
     let (document, left, parts) = (Document::new(form), Some(Left::All), VecDeque::new());
-    let walk = Walk { api, caller, document, left, parts, is_in_job: false };
+    let walk = Walk { api, caller, document, left, parts, in_job: None };
     // A piece is made when the caller has read the one before.
     let pieces = stream::try_unfold(walk, move |mut walk| {
         let (turns, owner, place) = (turns.clone(), owner.clone(), Arc::clone(&place));
@@ -145,16 +147,14 @@ struct Walk {
     left: Option<Left>,
     /// What was looked at, and not written yet.
     parts: VecDeque<Part>,
-    /// A job was begun, and not ended.
-    is_in_job: bool,
+    /// The uid of the job that was begun, and not ended. Another one of its name may come.
+    in_job: Option<String>,
 }
 
 /// A job whose turn has come.
 struct CapturedJob {
     id: u64,
     key: Key,
-    /// Another one of its name may come.
-    uid: Option<String>,
 }
 
 /// What is to be looked at.
@@ -194,7 +194,8 @@ type Connections = BTreeMap<u32, Vec<ConnectionState>>;
 /// What a part is written from, as the mirrors show it when its piece is made.
 #[derive(Default)]
 struct Source {
-    job: Option<Arc<Job>>,
+    /// The job, if it begins.
+    job: Option<Kept<Job>>,
     /// The PE, or the first of the job.
     pe: Option<Kept<ProcessingElement>>,
 }
@@ -206,48 +207,47 @@ impl Walk {
     }
 
     /// Looks at what comes next, if all that was looked at is written: as much as a piece may have. Returns what it is
-    /// written from. It takes locks that others wait for, and reads no PE.
+    /// written from. It takes locks that others wait for, and reads no object.
     fn look(&mut self) -> Vec<Source> {
         if self.parts.is_empty() {
             let mut connections = 0;
             while self.parts.len() < PARTS_OF_PIECE && connections < CONNECTIONS_OF_PIECE {
                 let Some(left) = self.left.take() else { break };
                 let (part, left) = self.next(left);
-                if let Some(Part::Pe { connections: of_pe, .. }) = &part {
+                if let Part::Pe { connections: of_pe, .. } = &part {
                     connections += of_pe.values().map(Vec::len).sum::<usize>();
                 }
-                self.parts.extend(part);
+                self.parts.push_back(part);
                 self.left = left;
             }
         }
         self.parts.iter().map(|part| self.source(part)).collect()
     }
 
-    /// The first part of what is left, if it is still there, and the rest.
-    fn next(&self, left: Left) -> (Option<Part>, Option<Left>) {
+    /// The first part of what is left, and the rest.
+    fn next(&self, left: Left) -> (Part, Option<Left>) {
         match left {
-            Left::All => (Some(Part::Begin), Some(Left::Jobs(self.jobs()))),
+            Left::All => {
+                let jobs = self.api.job_names.of_namespace(&self.caller.namespace);
+                (Part::Begin, Some(Left::Jobs(jobs.into())))
+            }
             Left::Jobs(mut jobs) => match jobs.pop_front() {
-                None => (Some(Part::End), None),
+                None => (Part::End, None),
                 Some((id, name)) => {
                     let key = Key::new(&self.caller.namespace, &name);
-                    let found = self.api.mirrors.jobs.get(&key);
-                    let Some(found) = found.filter(|job| number_of(job) == Some(id)) else {
-                        return (None, Some(Left::Jobs(jobs)));
-                    };
-                    let (uid, pes) = (found.metadata.uid.clone(), self.pes(&key));
-                    let (job, first) = (Arc::new(CapturedJob { id, key, uid }), pes.front().copied());
-                    (Some(Part::BeginJob { job: Arc::clone(&job), first }), Some(Left::Pes { job, pes, jobs }))
+                    let pes = self.pes(&key);
+                    let (job, first) = (Arc::new(CapturedJob { id, key }), pes.front().copied());
+                    (Part::BeginJob { job: Arc::clone(&job), first }, Some(Left::Pes { job, pes, jobs }))
                 }
             },
             Left::Pes { job, mut pes, jobs } => match pes.pop_front() {
-                None => (Some(Part::EndJob), Some(Left::Jobs(jobs))),
+                None => (Part::EndJob, Some(Left::Jobs(jobs))),
                 Some(id) => {
                     let of = Pe { job: Arc::clone(&job.key.name), id };
                     // None, as long as they are not known, or if they are too many.
                     let receivers = self.api.boards.receivers(&self.caller.namespace, &of).unwrap_or_default();
                     let connections = connections(&receivers);
-                    (Some(Part::Pe { job: Arc::clone(&job), id, connections }), Some(Left::Pes { job, pes, jobs }))
+                    (Part::Pe { job: Arc::clone(&job), id, connections }, Some(Left::Pes { job, pes, jobs }))
                 }
             },
         }
@@ -255,15 +255,19 @@ impl Walk {
 
     /// What a part is written from now.
     fn source(&self, part: &Part) -> Source {
-        let mirrors = &self.api.mirrors;
-        let (job, pe) = match part {
-            Part::BeginJob { job, first } => (job, *first),
-            Part::Pe { job, id, .. } => (job, Some(*id)),
-            Part::Begin | Part::EndJob | Part::End => return Source::default(),
-        };
-        let pe = pe.map(|id| job.key.sibling(&names::processing_element(&job.key.name, id)));
-        let found = mirrors.jobs.get(&job.key).filter(|found| found.metadata.uid == job.uid);
-        Source { job: found, pe: pe.and_then(|pe| mirrors.processing_elements.kept(&pe)) }
+        match part {
+            Part::BeginJob { job, first } => {
+                let pe = first.and_then(|id| self.kept_pe(job, id));
+                Source { job: self.api.mirrors.jobs.kept(&job.key), pe }
+            }
+            Part::Pe { job, id, .. } => Source { job: None, pe: self.kept_pe(job, *id) },
+            Part::Begin | Part::EndJob | Part::End => Source::default(),
+        }
+    }
+
+    fn kept_pe(&self, job: &CapturedJob, id: u64) -> Option<Kept<ProcessingElement>> {
+        let key = job.key.sibling(&names::processing_element(&job.key.name, id));
+        self.api.mirrors.processing_elements.kept(&key)
     }
 
     /// Writes what was looked at, until a piece is full, from these sources. Takes time: it reads objects.
@@ -279,39 +283,37 @@ impl Walk {
                     self.document.begin(&InstanceState { id, request_time: Timestamp::now().as_second() })?;
                 }
                 Part::BeginJob { job: captured, .. } => {
-                    if let Some(job) = job {
+                    let job = job.and_then(|job| job.read_in_passing());
+                    // Another one of its name has another number.
+                    if let Some(job) = job.filter(|job| number_of(job) == Some(captured.id)) {
                         let first = pe.and_then(|pe| pe.read());
                         self.document.begin_job(&self.job(captured.id, &job, first.as_deref()))?;
-                        self.is_in_job = true;
+                        self.in_job = Some(job.metadata.uid.clone().unwrap_or_default());
                     }
                 }
                 Part::Pe { connections, .. } => {
                     // One that cannot be read is of a newer version.
-                    let pe = pe.filter(|_| self.is_in_job).and_then(|pe| pe.read());
-                    let pe = pe.filter(|pe| job.is_some_and(|job| is_controlled_by(&pe.metadata, &*job)));
-                    if let Some(pe) = pe {
+                    let pe = pe.filter(|_| self.in_job.is_some()).and_then(|pe| pe.read());
+                    if let Some(pe) = pe.filter(|pe| self.is_of_begun(pe)) {
                         self.document.pe(&self.pe(&pe, connections), pe.spec.job_id)?;
                     }
                 }
-                Part::EndJob if self.is_in_job => {
-                    self.document.end_job()?;
-                    self.is_in_job = false;
+                Part::EndJob => {
+                    // Else the job went before it was begun.
+                    if self.in_job.take().is_some() {
+                        self.document.end_job()?;
+                    }
                 }
-                // The job went before it was begun.
-                Part::EndJob => {}
                 Part::End => self.document.end()?,
             }
         }
         Ok(self.document.take())
     }
 
-    /// Jobs of the namespace that have a number, by their numbers.
-    fn jobs(&self) -> VecDeque<(u64, Arc<str>)> {
-        let jobs = self.api.mirrors.jobs.of_namespace(&self.caller.namespace);
-        let numbered = jobs.filter_map(|job| Some((number_of(&job)?, Key::of(&*job).name)));
-        let mut numbered: Vec<_> = numbered.collect();
-        numbered.sort_unstable();
-        numbered.into()
+    /// Whether the job that was begun controls this PE.
+    fn is_of_begun(&self, pe: &ProcessingElement) -> bool {
+        let owner = controller(&pe.metadata).map(|owner| &owner.uid);
+        owner.is_some() && owner == self.in_job.as_ref()
     }
 
     /// Numbers of the PEs of a job, with which their names end.
@@ -412,8 +414,8 @@ impl Walk {
             ports.entry(*port).or_default();
         }
         let port = |(index, connections)| {
-            let export = self.api.export(&self.caller, &pe.spec.job_name, pe.spec.id, index).ok();
-            let export = export.and_then(|export| export.read_here(&self.api));
+            let export = PortObject::export(&self.caller.namespace, &pe.spec.job_name, pe.spec.id, index);
+            let export = export.read_here(&self.api);
             let stream_name = export.and_then(|export| export.spec.stream.name.clone());
             OutputPortState { index, stream_name, connections }
         };

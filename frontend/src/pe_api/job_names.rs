@@ -1,5 +1,5 @@
 //! Which job has a number (rule pe-api-11): PEs ask for names of jobs by their numbers when they connect, all of them
-//! at once when the frontend has started again.
+//! at once when the frontend has started again. A capture of the state asks which jobs there are (rule pe-api-10).
 //!
 //! Knows: jobs, their numbers. Must not know: who asks.
 //!
@@ -45,6 +45,14 @@ impl JobNames {
         (&**of == namespace && *found == number).then(|| Arc::clone(name))
     }
 
+    /// Numbers and names of the jobs of a namespace that have a number, by both.
+    pub(super) fn of_namespace(&self, namespace: &str) -> Vec<(u64, Arc<str>)> {
+        let first = (Arc::<str>::from(namespace), 0_u64, Arc::<str>::from(""));
+        let known = self.known.lock();
+        let of_namespace = known.names.range(first..).take_while(|(of, ..)| &**of == namespace);
+        of_namespace.map(|(_, number, name)| (*number, Arc::clone(name))).collect()
+    }
+
     /// Notes what the mirror shows of a job. It is read under the lock, so that the last who looks sees the last state.
     fn look_at(&self, key: &Key) {
         let mut known = self.known.lock();
@@ -86,6 +94,10 @@ mod tests {
             let of = |(namespace, number)| names.find(namespace, number).map(|name| name.to_string());
             [("m", 1), ("m", 2), ("n", 1), ("n", 2)].map(of).map(Option::unwrap_or_default)
         };
+        let of_namespace = |namespace| {
+            let numbered = names.of_namespace(namespace).into_iter();
+            numbered.map(|(number, name)| format!("{number} {name}")).collect::<Vec<_>>()
+        };
         assert_eq!(all(), ["", "b", "b", ""]);
         // the job, its number -> who has the numbers
         let table = [
@@ -100,6 +112,7 @@ mod tests {
             jobs.insert(job(namespace, name, number));
             assert_eq!(all(), expected, "{name} {number:?}");
         }
+        assert_eq!(["l", "m", "n", "o"].map(of_namespace), [vec![], vec!["2 b"], vec!["1 b", "3 a"], vec![]]);
         for key in [Key::new("n", "a"), Key::new("n", "b"), Key::new("n", "c"), Key::new("m", "b")] {
             jobs.remove(&key);
         }

@@ -109,6 +109,20 @@ impl<K: Mirrored> Changeable<K> {
     }
 }
 
+impl PortObject<Export> {
+    /// What an output port exports, whether or not there is such a job or port. Nothing is read for that.
+    pub(super) fn export(namespace: &str, job: &str, pe: u64, port: u32) -> Self {
+        Self {
+            key: Key::new(namespace, &names::export(job, pe, port)),
+            job: job.into(),
+            mirror: |mirrors| &mirrors.exports,
+            job_of: |export| export.spec.job_name.as_str(),
+            of_job: |export| OfJob::of_child(&export.metadata, export.spec.job_id),
+            absent: format!("output port {port} of PE {pe} of job {job} exports nothing"),
+        }
+    }
+}
+
 impl PeApi {
     /// The job of this name.
     ///
@@ -159,15 +173,7 @@ impl PeApi {
     /// There is no such job or port.
     pub(super) fn export(&self, caller: &Caller, job: &str, pe: u64, port: u32) -> Result<PortObject<Export>, Refusal> {
         self.job(caller, job)?;
-        let object = PortObject {
-            key: Key::new(&caller.namespace, &names::export(job, pe, port)),
-            job: job.into(),
-            mirror: |mirrors| &mirrors.exports,
-            job_of: |export| export.spec.job_name.as_str(),
-            of_job: |export| OfJob::of_child(&export.metadata, export.spec.job_id),
-            absent: format!("output port {port} of PE {pe} of job {job} exports nothing"),
-        };
-        object.if_there(self)
+        PortObject::export(&caller.namespace, job, pe, port).if_there(self)
     }
 
     /// What an input port imports.

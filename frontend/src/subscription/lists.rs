@@ -133,8 +133,9 @@ impl<C: Cluster> SubscriptionApi<C> {
         check_namespace("namespace", namespace)?;
         if !job.is_empty() {
             check_name("job", job)?;
-            let found = self.shared.mirrors.jobs.get(&Key::new(namespace, job));
-            found.ok_or_else(|| errors::job_not_found(namespace, job))?;
+            if !self.shared.mirrors.jobs.contains(&Key::new(namespace, job)) {
+                return Err(errors::job_not_found(namespace, job));
+            }
         }
         let list = format!("{of} of {namespace}/{job}");
         Page::of(list, size, token, Some(OF_A_PAGE)).map_err(errors::bad_token)

@@ -229,6 +229,11 @@ impl<K: Mirrored> Watch<K> {
         self.store().keys()
     }
 
+    /// The keys of the objects of a namespace, by name.
+    pub fn keys_of_namespace(&self, namespace: &str) -> Vec<Key> {
+        self.store().keys_of_namespace(namespace)
+    }
+
     /// The key of an object as the mirror has it: whoever keeps it with the object takes no memory for its texts.
     pub fn own_key(&self, key: &Key) -> Option<Key> {
         self.store().own_key(key)
@@ -588,6 +593,11 @@ impl<K: Mirrored> Watch<K> {
         let arrival = self.arrival(Arc::clone(&object));
         // Nobody was told how another one went whose name it has.
         self.publish(|store| store.apply(arrival), Departure::Vanished, Some(&object));
+    }
+
+    /// Lets all objects rest, as if nobody had read them for long. Nothing else does in a mirror filled by hand.
+    pub fn rest(&self) {
+        self.store().list().iter().for_each(|object| object.let_rest(Duration::ZERO));
     }
 
     /// Takes an object from the mirror as if its deletion had been delivered.

@@ -93,6 +93,11 @@ impl<K: Mirrored> Store<K> {
         self.objects.keys().cloned().collect()
     }
 
+    pub(super) fn keys_of_namespace(&self, namespace: &str) -> Vec<Key> {
+        let keys = from(&self.objects, namespace).map(|(key, _)| key);
+        keys.take_while(|key| &*key.namespace == namespace).cloned().collect()
+    }
+
     pub(super) fn list(&self) -> Vec<Kept<K>> {
         self.objects.values().map(|entry| entry.object.clone()).collect()
     }

@@ -343,6 +343,7 @@ async fn a_kind_is_synced_when_every_namespace_is() {
     }
     assert_eq!(watch.keys().len(), 2);
     assert_eq!(watch.of_namespace("m").count(), 1);
+    assert_eq!(watch.keys_of_namespace("m"), [Key::new("m", "a")]);
 }
 
 #[test]

@@ -147,7 +147,10 @@ impl<C> PeApiServiceReconciler<C> {
         let Some((names, jobs)) = &self.told else { return };
         match names.say(namespace, is_taken) {
             Concerned::These(concerned) => concerned.into_iter().for_each(|job| jobs.add(job)),
-            Concerned::All => self.mirrors.jobs.of_namespace(namespace).for_each(|job| jobs.add(Key::of(&*job))),
+            Concerned::All => {
+                let concerned = self.mirrors.jobs.keys_of_namespace(namespace);
+                concerned.into_iter().for_each(|job| jobs.add(job));
+            }
         }
     }
 }

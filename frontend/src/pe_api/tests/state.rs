@@ -220,6 +220,23 @@ async fn a_piece_shows_what_there_is_when_it_is_made_and_no_object_is_kept_befor
     }
 }
 
+/// Whoever captures time and again would have them unpacked all the time.
+#[tokio::test]
+async fn jobs_that_rest_go_on_resting_while_the_state_is_captured() {
+    let cluster = Cluster::with(an_instance);
+    let mirror = &cluster.mirrors.mirrors.jobs;
+    // The first one has the board look at what there is.
+    for _ in 0..2 {
+        mirror.rest();
+        assert!(!pieces(captured(&cluster, TOOL).await).await.is_empty());
+    }
+    for name in ["srcjob", "dstjob"] {
+        let kept = mirror.kept(&Key::new("n", name)).unwrap();
+        let (one, other) = (kept.read_in_passing().unwrap(), kept.read_in_passing().unwrap());
+        assert!(!Arc::ptr_eq(&one, &other), "{name} is at hand");
+    }
+}
+
 #[tokio::test]
 async fn a_piece_ends_when_it_is_long_however_many_connections_its_pes_have() {
     let cluster = Cluster::with(|server| {
