@@ -7,7 +7,8 @@
 //! and the next change of the object waits for its end: it could have its effect after that.
 //!
 //! Whoever asks all the time holds up itself: calls take turns by who asks for them ([`asked_by`]), and of one who is
-//! known, the calls of one change are made at a time.
+//! known, the calls of few changes of a kind of objects are made at a time. What holds up some of one kind holds up
+//! none of another kind.
 //!
 //! What becomes of a long object is decided beside the threads that serve everybody ([`long_objects`]), where it is
 //! unpacked as well if the mirror has it. What comes from the API server is parsed, and what goes there written as
@@ -34,6 +35,9 @@ use tracing::Instrument as _;
 
 /// How long the next change of an object waits until the mirror shows the one before, at most.
 const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Changes of a kind of objects by one who is known whose calls are made at the same time.
+const AT_A_TIME: usize = 2;
 
 /// What becomes of an object; nothing, if nothing is to change.
 type Decide<K, E> = dyn Fn(&K) -> Result<Option<K>, E> + Send + Sync;
@@ -112,6 +116,7 @@ pub(crate) enum Basis {
 #[derive(Clone)]
 pub(crate) struct Turns {
     objects: FairSemaphore,
+    /// By kind of the objects, too: one that somebody else has for long keeps a changer from no others.
     changers: FairSemaphore,
 }
 
@@ -124,8 +129,8 @@ pub(crate) struct Turn {
 
 impl Default for Turns {
     fn default() -> Self {
-        let one_of_each = || FairSemaphore::new(usize::MAX, 1);
-        Self { objects: one_of_each(), changers: one_of_each() }
+        let of_each = |most| FairSemaphore::new(usize::MAX, most);
+        Self { objects: of_each(1), changers: of_each(AT_A_TIME) }
     }
 }
 
@@ -133,21 +138,21 @@ impl Turns {
     /// Waits until it is this change's turn.
     async fn take(&self, kind: &str, key: &Key, by: &Changer) -> Turn {
         // This first: nobody keeps others from an object while it waits for itself.
-        let of_changer = self.of_changer(by).await;
+        let of_changer = self.of_changer(kind, by).await;
         Turn { _of_object: self.objects.acquire(&format!("{kind} {key}")).await, of_changer }
     }
 
-    /// Waits until no calls are made any more for another change by the same one.
-    async fn of_changer(&self, by: &Changer) -> Option<FairPermit> {
+    /// Waits until calls are made for few other changes of this kind of objects by the same one.
+    async fn of_changer(&self, kind: &str, by: &Changer) -> Option<FairPermit> {
         match &by.one {
-            Some(one) => Some(self.changers.acquire(one).await),
+            Some(one) => Some(self.changers.acquire(&format!("{kind} {one}")).await),
             None => None,
         }
     }
 }
 
 impl Turn {
-    /// No calls follow: whoever has asked may change something else, whenever a mirror shows this.
+    /// No calls follow: whoever has asked may change something else of the kind, whenever a mirror shows this.
     pub(crate) fn end_calls(&mut self) {
         self.of_changer = None;
     }
@@ -197,12 +202,12 @@ impl<C: Cluster> StatusChanges<C> {
     }
 
     /// The object as the API server has it, for somebody who may change something then. It is nobody's turn meanwhile,
-    /// but whoever asks makes no other call.
+    /// but for whoever asks it counts like the calls of a change.
     ///
     /// # Errors
     /// The API server does not answer, or refuses.
     pub(crate) async fn read_for<K: Object>(&self, key: &Key, by: &Changer) -> kube::Result<Option<K>> {
-        let _turn = self.turns.of_changer(by).await;
+        let _turn = self.turns.of_changer(&K::kind(&()), by).await;
         asked_by(Arc::clone(&by.group), self.priority.of(self.cluster.get::<K>(key))).await
     }
 
@@ -351,7 +356,7 @@ mod tests {
     use super::*;
     use crate::controllers::tests::LateMirrors;
     use futures::FutureExt as _;
-    use streams_api::{Export, ExportSpec, ExportStatus};
+    use streams_api::{Export, ExportSpec, ExportStatus, Import};
     use streams_kubernetes_fake::Server;
 
     #[tokio::test]
@@ -384,7 +389,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_makes_the_calls_of_one_change_at_a_time_and_waits_for_no_mirror_with_the_next() {
+    async fn who_asks_makes_the_calls_of_two_changes_of_a_kind_at_a_time_and_waits_for_no_mirror_with_the_next() {
         let server = Server::new();
         let mut export = Export::new("a", ExportSpec::default());
         export.metadata.namespace = Some("n".to_owned());
@@ -398,11 +403,14 @@ mod tests {
             turns: Turns::default(),
             long_objects: LongObjects::new(),
         };
-        let (key, other) = (Key::new("n", "a"), Key::new("n", "b"));
+        let [key, other, third] = ["a", "b", "c"].map(|name| Key::new("n", name));
         let by = |one: &str| Changer { group: "job".into(), one: Some(one.into()) };
         let may = |key: &Key, one| statuses.turn::<Export>(key, &by(one)).now_or_never().is_some();
         let held = statuses.turn::<Export>(&other, &by("x")).await;
+        assert!(may(&key, "x"));
+        let _second = statuses.turn::<Export>(&third, &by("x")).await;
         assert_eq!((may(&key, "x"), may(&key, "y"), may(&other, "y")), (false, true, false));
+        assert!(statuses.turn::<Import>(&key, &by("x")).now_or_never().is_some(), "another kind");
         drop(held);
         let observed = |export: &Export| {
             let status = ExportStatus { observed_generation: Some(7), ..ExportStatus::default() };

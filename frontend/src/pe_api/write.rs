@@ -5,8 +5,9 @@
 //! endpoint, from its reservation to its release: whoever goes away in between leaves nothing behind. And so does the
 //! change of a width, which is no status: the next one of the region waits for its end.
 //!
-//! Any pod of a namespace may ask all the time. So of a PE the calls of one change are made at a time, also what is only
-//! read for it; at the gate of all these calls jobs take turns. A PE that asks for much holds up itself.
+//! Any pod of a namespace may ask all the time. So of a PE the calls of few changes of a kind of objects are made at a
+//! time, also what is only read for one; at the gate of all these calls jobs take turns. A PE that asks for much holds
+//! up itself.
 //!
 //! Knows: clusters, mirrors, whose turn it is. Must not know: HTTP, what is changed.
 

@@ -14,6 +14,7 @@ mod reports;
 mod serving;
 mod state;
 mod subscriptions;
+mod turns;
 mod widths;
 
 use super::reports::Reports;

@@ -1,0 +1,96 @@
+//! What holds up some changes of a PE, and what goes on meanwhile.
+
+use super::objects::{by_properties, importing, region, subscribed};
+use super::{Cluster, SUBSCRIPTIONS, properties, registration, request, send};
+use crate::long_objects::LongObjects;
+use crate::status_changes::{Basis, Changer, StatusChanges};
+use axum::body::Body;
+use axum::http::Method;
+use std::future::pending;
+use std::time::Duration;
+use streams_api::ProcessingElement;
+use streams_kubernetes::Key;
+use streams_kubernetes::cluster::Manager;
+use streams_kubernetes::gate::Priority;
+use streams_kubernetes_fake::Server;
+use tokio::time::sleep;
+use tower::ServiceExt as _;
+
+/// The kinds of objects that a PE changes.
+const KINDS: [&str; 4] = ["Export", "Import", "ParallelRegion", "ProcessingElement"];
+
+/// PE 1 has something of each kind to change.
+fn with_all_kinds(server: &Server) {
+    by_properties(server);
+    importing(server, "srcjob-1-10", "srcjob", 1, 10, &subscribed("some == 1"));
+    region(server);
+}
+
+/// PE 1 changes something of this kind.
+async fn changes(cluster: &mut Cluster, kind: &str, status: u16) {
+    let (export, import) =
+        (format!("{SUBSCRIPTIONS}/export/10/properties"), format!("{SUBSCRIPTIONS}/import/10/streams"));
+    let others = properties(&[("prop0", "a")]);
+    let streams = r#"<importedStreams><propertyBasedImport subscription="some == 2"/></importedStreams>"#;
+    let exchange = match kind {
+        "Export" => send(Method::PATCH, &export, &others),
+        "Import" => send(Method::PUT, &import, streams),
+        "ParallelRegion" => send(Method::PUT, "/api/state/job/srcjob/pr/R/width", "3"),
+        _ => registration(1),
+    };
+    cluster.expect(exchange, status, "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_whose_calls_hang_holds_up_no_other() {
+    for hanging in KINDS {
+        let mut cluster = Cluster::with(with_all_kinds);
+        cluster.connection.meanwhile(move |call| {
+            let hangs = call.kind == hanging && call.verb.is_write();
+            Box::pin(async move {
+                if hangs {
+                    pending::<()>().await;
+                }
+            })
+        });
+        // The operator asks again.
+        for _ in 0..3 {
+            changes(&mut cluster, hanging, 503).await;
+        }
+        for kind in KINDS.into_iter().filter(|kind| *kind != hanging) {
+            changes(&mut cluster, kind, 204).await;
+        }
+    }
+}
+
+/// Such as what the PE has told of its connections, which waits behind what the controllers do.
+#[tokio::test(start_paused = true)]
+async fn while_a_pe_waits_for_somebody_else_to_write_it_it_changes_exports_imports_and_widths() {
+    let mut cluster = Cluster::with(with_all_kinds);
+    let others = StatusChanges {
+        cluster: cluster.connection.clone(),
+        manager: Manager("test"),
+        basis: Basis::Mirror,
+        priority: Priority::Telling,
+        turns: cluster.api.turns(),
+        long_objects: LongObjects::new(),
+    };
+    let held = others.turn::<ProcessingElement>(&Key::new("n", "srcjob-1"), &Changer::default()).await;
+    let asking: Vec<_> = (0..8)
+        .map(|_| {
+            let exchange = registration(1);
+            tokio::spawn(cluster.router.clone().oneshot(request(&exchange, Body::from(exchange.body))))
+        })
+        .collect();
+    sleep(Duration::from_millis(10)).await;
+    for kind in ["Export", "Import", "ParallelRegion"] {
+        changes(&mut cluster, kind, 204).await;
+    }
+    assert!(asking.iter().all(|asking| !asking.is_finished()));
+    for answer in asking {
+        assert_eq!(answer.await.unwrap().unwrap().status().as_u16(), 503);
+    }
+    assert_eq!(cluster.connection.writes(), 3);
+    drop(held);
+    changes(&mut cluster, "ProcessingElement", 204).await;
+}
