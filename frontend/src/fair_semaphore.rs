@@ -4,8 +4,8 @@
 //! the permits at most, and namespaces that wait take turns.
 //!
 //! Who waits belongs to a namespace here; callers of the gRPC APIs, and their addresses, share permits in the same way
-//! (rule elasticity-29). Several within a namespace may take turns, too, such as the connections of an address. With one
-//! permit for each and any number in all it is a lock for each name, such as that of an object that is changed.
+//! (rule elasticity-29). Several within a namespace may take turns, too, such as the connections of an address. With
+//! one permit for each and any number in all it is a lock for each name, such as that of an object that is changed.
 //!
 //! Knows: namespaces. Must not know: what a permit is for.
 //!

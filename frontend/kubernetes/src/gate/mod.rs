@@ -3,9 +3,9 @@
 //! A controller that floods the API server makes everybody wait inside of it, where nobody is more urgent than another.
 //! So calls wait here instead: a call begins when it has a [`Pass`], and gives it back at its end.
 //!
-//! Who calls says what for, once for everything that a piece of work does ([`Priority::of`]), and for whom, if several of
-//! a namespace take turns ([`asked_by`]); the calls themselves know nothing of it. Work that has failed again and again
-//! makes way ([`making_way`]): none of its calls goes first.
+//! Who calls says what for, once for everything that a piece of work does ([`Priority::of`]), and for whom, if several
+//! of a namespace take turns ([`asked_by`]); the calls themselves know nothing of it. Work that has failed again
+//! and again makes way ([`making_way`]): none of its calls goes first.
 //! Whoever measures the work ([`stopwatch`]) is told how long its calls waited.
 //!
 //! Who makes a call says how each try of it ends ([`tried`]), and has no place while it waits for the next one

@@ -1,8 +1,8 @@
 //! What a watch tells, for ever (rule call-5).
 //!
 //! A list comes first, and again whenever something is lost: a watch that goes on from what comes after it would never
-//! tell it again. What fails is tried again after a pause, and no list begins sooner than that. A list also comes before
-//! a watch that was refused and is let in again: one for each time that it is, and none while it is refused.
+//! tell it again. What fails is tried again after a pause, and no list begins sooner than that. A list also comes
+//! before a watch that was refused and is let in again: one for each time that it is, and none while it is refused.
 //!
 //! What has been refused for long is tried rarely: a namespace that is gone may stay among the options for ever, and
 //! each call is written into the audit log of the API server.

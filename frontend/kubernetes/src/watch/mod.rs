@@ -357,8 +357,8 @@ impl<K: Mirrored> Watch<K> {
     ///
     /// Failures are counted and tried again after 0.2 s doubling to 2 s, or later if the API server says so, or has
     /// refused the namespace for a minute; the first of several in a row is logged. A call that the API server ended,
-    /// that has fallen silent, or whose version is too old, is made again without losing anything; so it is after a line
-    /// that cannot be read, or is older than another.
+    /// that has fallen silent, or whose version is too old, is made again without losing anything; so it is after a
+    /// line that cannot be read, or is older than another.
     pub async fn run(
         &self,
         client: Client,

@@ -1,7 +1,7 @@
 //! A model checker looks at every short history of a region: PEs that crash, pods that are taken away while they run,
 //! connections that break and come back, messages and reports that are lost or come twice, a frontend that dies between
-//! storing a state and sending the message, or with it all that PEs report meanwhile, PEs and people who ask for resets,
-//! and people who delete the region, which is made again.
+//! storing a state and sending the message, or with it all that PEs report meanwhile, PEs and people who ask for
+//! resets, and people who delete the region, which is made again.
 //!
 //! What is asked of every state that can be reached:
 //!
@@ -15,8 +15,8 @@
 //!   the history without faults has no time-out, in a region of one source.
 //!
 //! What is not in it: PEs of several regions, which hear of all of them by one document; a state that is lost without
-//! notice, or replaced by an earlier one; and an answer that is made, and counts for that, but does not arrive: here all
-//! have seen what they must have seen.
+//! notice, or replaced by an earlier one; and an answer that is made, and counts for that, but does not arrive: here
+//! all have seen what they must have seen.
 //!
 //! What is assumed of the network is rule consistent-region-7, and of what PEs tell of their connections rule
 //! consistent-region-2: it is known before what they report after they have told it.
