@@ -132,11 +132,10 @@ impl Expression {
         const NOT: &str = "! stands before one attribute or one comparison in a filter";
         match &node.kind {
             Kind::Word(range) => {
-                let word = self.word(range);
-                let after = word.strip_prefix("truein").or_else(|| word.strip_prefix("falsein"));
-                match after {
-                    Some(rest) if !rest.is_empty() => Err("PEs read a name that begins so as a constant and in"),
-                    _ => Ok(Shape::Attribute),
+                if after_constant_and_in(self.word(range)).is_some() {
+                    Err("PEs read a name that begins so as a constant and in")
+                } else {
+                    Ok(Shape::Attribute)
                 }
             }
             Kind::Group(inner) => Ok(shapes[inner.index()]),
@@ -292,6 +291,12 @@ impl Expression {
             Kind::Word(range) => match self.word(range) {
                 "true" | "false" => Ok(Part::Truth),
                 word if word.starts_with('$') => Err("the name of an attribute begins with a letter or _"),
+                // They stop behind the number.
+                word if after_constant_and_in(word)
+                    .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) =>
+                {
+                    Err("PEs read a name that begins so as a constant, in and a number")
+                }
                 _ => Ok(Part::Attribute),
             },
             Kind::Literal(value) => self.literal(node, value),
@@ -363,6 +368,12 @@ impl Expression {
             Value::List(_) => Err("a filter has no lists"),
         }
     }
+}
+
+/// What follows in a name that begins with `true` or `false` and `in`: PEs look for these before they look for a name.
+fn after_constant_and_in(word: &str) -> Option<&str> {
+    let rest = word.strip_prefix("truein").or_else(|| word.strip_prefix("falsein"))?;
+    (!rest.is_empty()).then_some(rest)
 }
 
 fn refused(node: &Node, problem: &'static str) -> Error {
@@ -648,6 +659,8 @@ mod tests {
             ("5 in a == 3", 2, "a filter looks for a literal in an attribute"),
             ("a == 1 in b", 7, "a filter looks for a literal in an attribute"),
             ("$a == 1", 0, "the name of an attribute begins with a letter or _"),
+            ("falsein18y == 1", 0, "PEs read a name that begins so as a constant, in and a number"),
+            ("a > 1 || truein1", 9, "PEs read a name that begins so as a constant, in and a number"),
             ("a[b] == 1", 1, "the index of an element is an integer in a filter"),
             ("a[1 + 1] == 1", 4, "the left side has to be an attribute, or arithmetic with one"),
             ("(a)[1] == 1", 3, "only attributes have elements in a filter"),
