@@ -316,7 +316,11 @@ impl Expression {
                 };
                 match (is_element, parts[index.index()]) {
                     (false, _) => Err("only attributes have elements in a filter"),
-                    (true, Part::Integer) => Ok(parts[list.index()]),
+                    (true, Part::Integer) => Ok(match parts[list.index()] {
+                        // With an index it is no literal: PEs stop behind the word.
+                        Part::Truth => Part::Attribute,
+                        part => part,
+                    }),
                     (true, _) => Err("the index of an element is an integer in a filter"),
                 }
             }
@@ -628,6 +632,8 @@ mod tests {
             ("a == (1)", 5, "a filter has no literals in parentheses"),
             ("a == 1 + 2", 7, "the left side has to be an attribute, or arithmetic with one"),
             ("a == trueish", 2, "the right side has to be a literal in a filter"),
+            ("a <= false[0]", 2, "the right side has to be a literal in a filter"),
+            ("true[0] in a", 8, "a filter looks for a literal in an attribute"),
             ("5 == a", 2, "the left side has to be an attribute, or arithmetic with one"),
             ("5 == 5", 2, "the left side has to be an attribute, or arithmetic with one"),
             ("2 * a == 4", 2, "the left side has to be an attribute, or arithmetic with one"),
