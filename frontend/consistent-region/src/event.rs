@@ -27,7 +27,7 @@ pub enum Event {
         /// Whether attempts are counted anew.
         is_forced: bool,
     },
-    /// Every PE of the region has got the message of this state for an answer ([`State::to_be_seen`]).
+    /// Every PE of the region has got the message of this state, as far as answers tell ([`State::to_be_seen`]).
     ///
     /// [`State::to_be_seen`]: crate::State::to_be_seen
     SeenByAll,

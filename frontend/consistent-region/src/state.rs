@@ -17,7 +17,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// A PE asks for its messages when it has not heard of any for 5 seconds, and a call takes a second at most. So a PE
-/// that can ask has tried three times within this time (rule consistent-region-8).
+/// that can ask has tried three times within this time, and twice with success unless more than one call has failed
+/// (rule consistent-region-8).
 pub(crate) const SEEN_WITHIN: Duration = Duration::from_secs(20);
 /// Least time from the beginning of a reset to that of the next one (rule consistent-region-10).
 pub(crate) const RESET_PAUSE: Duration = Duration::from_secs(1);
@@ -319,8 +320,10 @@ impl State {
             Phase::Draining { since, .. } | Phase::CheckpointPending { since, complete: None, .. } => {
                 Some(since.after(settings.drain_timeout).max(next_reset))
             }
-            Phase::CheckpointPending { since, resumed, complete: Some(_), .. } => {
-                Some(since.after(settings.drain_timeout).max(resumed.after(SEEN_WITHIN)).max(next_reset))
+            // Before all is written, what other regions tell a PE keeps it from asking.
+            Phase::CheckpointPending { since, resumed, complete: Some(complete), .. } => {
+                let asked = (*resumed).max(*complete).after(SEEN_WITHIN);
+                Some(since.after(settings.drain_timeout).max(asked).max(next_reset))
             }
             Phase::Resetting { since, .. } => Some(since.after(settings.reset_timeout).max(next_reset)),
         }

@@ -1,37 +1,80 @@
 //! Which PEs have been answered with what their region waits for them to see, or told at least (rule
 //! consistent-region-8), and which come here at all (rule consistent-region-14).
 //!
-//! A PE does not say what it has seen, and a datagram that was sent may be lost. But a PE that has asked has got the
-//! answer. So a region that must know that its PEs go on waits until each of them has asked. And a PE that has asked
-//! this replica, or reported to it, comes here with what it reports next, too.
+//! A PE does not say what it has seen, and a datagram that was sent may be lost. So may an answer: a PE that gets no
+//! processor for a second does not read it, and asks the same again. So a region that must know that its PEs go on
+//! waits until each of them has asked, and was told in another way as well: by a datagram, or by a later answer. And a
+//! PE that has asked this replica, or reported to it, comes here with what it reports next, too.
 //!
 //! Knows: which messages regions wait for. Must not know: who answers.
 //!
-//! Invariants: of a message to go on that a checkpoint waits for, only what the pod of a PE has got for an answer is
-//! here; nothing is kept of messages for which no region waits, nor of regions and PEs that are gone.
+//! Invariants: a message to go on that a checkpoint waits for never counts because of one datagram or answer alone;
+//! nothing is kept of messages for which no region waits, nor of regions and PEs that are gone.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{ConsistentRegion, ProcessingElement};
 use streams_consistent_region::{Launches, Message};
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::Watch;
 use tokio::time::Instant;
 
-/// PEs that were answered, each in a launch, with a message.
-pub(crate) type ByPe = BTreeMap<u64, (u32, Message)>;
+/// Between two answers of which one arrives: what keeps a PE from reading the first one is over by then. PEs ask again
+/// 5 seconds after an answer.
+const APART: Duration = Duration::from_secs(4);
+
+/// What PEs have got, by their numbers.
+pub(crate) type ByPe = BTreeMap<u64, Got>;
+
+/// The message of a region that a PE has got last, in a launch, as far as anybody but the PE can say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Got {
+    launch: u32,
+    message: Message,
+    /// A datagram with it was sent.
+    is_sent: bool,
+    /// When the PE was answered with it first.
+    answered_at: Option<Instant>,
+    /// It was answered with it again, [`APART`] from that.
+    is_answered_again: bool,
+}
+
+impl Got {
+    /// In no way so far.
+    fn nothing(launch: u32, message: Message) -> Self {
+        Self { launch, message, is_sent: false, answered_at: None, is_answered_again: false }
+    }
+
+    fn note(&mut self, by: By) {
+        match by {
+            By::Answer => {
+                let first = self.answered_at.get_or_insert_with(Instant::now);
+                self.is_answered_again |= first.elapsed() >= APART;
+            }
+            By::Datagram => self.is_sent = true,
+        }
+    }
+
+    /// Whether the region may go on. Who is told that a checkpoint is complete without having seen that it should go
+    /// on would rest. So there more than one thing has to go wrong.
+    fn is_enough(&self) -> bool {
+        let must_be_seen = matches!(self.message, Message::ResumeSubmission { is_pending: true, .. });
+        !must_be_seen || self.is_answered_again || self.is_sent && self.answered_at.is_some()
+    }
+}
 
 /// How a PE has got a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// It has asked.
+    /// It has asked. What it was answered may be lost, too.
     Answer,
     /// It was sent a datagram, which may be lost.
     Datagram,
 }
 
-/// What PEs have got for an answer, by region. Cheap to clone; all clones are the same.
+/// What PEs have got, by region. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(crate) struct Answered {
     mirror: Watch<ConsistentRegion>,
@@ -71,11 +114,9 @@ impl Answered {
 
     /// A PE, which may be in other regions as well, has got this message of a region.
     pub(crate) fn note(&self, region: &Key, (pe, launch): (u64, u32), message: Message, by: By, is_in_others: bool) {
-        let is_waited_for = match (message, by) {
-            (Message::ResumeSubmission { is_pending: true, .. }, By::Answer) => true,
-            // It may be lost, and says nothing of what was answered before.
-            (Message::ResumeSubmission { is_pending: true, .. }, By::Datagram) => return,
-            (Message::ResumeSubmission { is_pending: false, .. } | Message::Drained { .. }, _) => is_in_others,
+        let is_waited_for = match message {
+            Message::ResumeSubmission { is_pending, .. } => is_pending || is_in_others,
+            Message::Drained { .. } => is_in_others,
             _ => false,
         };
         let mut regions = self.regions();
@@ -86,11 +127,16 @@ impl Answered {
         } else if self.mirror.contains(region) {
             // Asked under the lock: nobody would forget one that has gone meanwhile, and another one of its name would
             // find what its PEs have not been told.
-            regions.entry(region.clone()).or_default().insert(pe, (launch, message));
+            let of_region = regions.entry(region.clone()).or_default();
+            let got = of_region.entry(pe).or_insert_with(|| Got::nothing(launch, message));
+            if (got.launch, got.message) != (launch, message) {
+                *got = Got::nothing(launch, message);
+            }
+            got.note(by);
         }
     }
 
-    /// The PEs of a region that were answered, or told.
+    /// What the PEs of a region have got.
     pub(crate) fn of(&self, region: &Key) -> ByPe {
         self.regions().get(region).cloned().unwrap_or_default()
     }
@@ -119,14 +165,15 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock()
 }
 
-/// Whether a PE was answered with this message in this launch.
-pub(crate) fn was_answered(answered: &ByPe, pe: u64, launch: Option<u32>, message: Message) -> bool {
-    answered.get(&pe).is_some_and(|(of, answer)| Some(*of) == launch && *answer == message)
+/// Whether a PE has got this message in this launch, so that its region may go on.
+pub(crate) fn has_got(answered: &ByPe, pe: u64, launch: Option<u32>, message: Message) -> bool {
+    let got = answered.get(&pe).filter(|got| Some(got.launch) == launch && got.message == message);
+    got.is_some_and(Got::is_enough)
 }
 
-/// Whether all PEs of these launches were.
-pub(crate) fn were_all_answered(answered: &ByPe, launches: &Launches, message: Message) -> bool {
-    launches.pes().all(|pe| was_answered(answered, pe, launches.of(pe), message))
+/// Whether all PEs of these launches have.
+pub(crate) fn have_all_got(answered: &ByPe, launches: &Launches, message: Message) -> bool {
+    launches.pes().all(|pe| has_got(answered, pe, launches.of(pe), message))
 }
 
 #[cfg(test)]
@@ -134,6 +181,7 @@ mod tests {
     use super::*;
     use crate::mirrors::indexes;
     use streams_api::{ConsistentRegionSpec, ProcessingElementSpec};
+    use tokio::time::advance;
 
     fn region(name: &str) -> ConsistentRegion {
         let mut region = ConsistentRegion::new(name, ConsistentRegionSpec::default());
@@ -148,11 +196,11 @@ mod tests {
     }
 
     #[test]
-    fn all_are_answered_when_each_is_in_its_launch_and_with_this_message() {
+    fn all_have_got_a_message_when_each_has_in_its_launch_and_this_one() {
         let resume = |sequence, is_pending| Message::ResumeSubmission { sequence, retired: 0, is_pending };
         let (answered, key) = (nothing(), Key::new("n", "flow-cr0"));
         let launches: Launches = [(0, 1), (1, 2)].into_iter().collect();
-        // PE, launch, answer -> all were answered
+        // PE, launch, what it is told in both ways -> all have got it
         let table = [
             (0, 1, resume(3, true), false),
             (1, 1, resume(3, true), false),
@@ -162,13 +210,46 @@ mod tests {
             (0, 1, resume(3, true), true),
         ];
         for (pe, launch, message, expected) in table {
-            answered.note(&key, (pe, launch), message, By::Answer, false);
-            assert_eq!(were_all_answered(&answered.of(&key), &launches, resume(3, true)), expected, "{pe} {launch}");
+            for by in [By::Datagram, By::Answer] {
+                answered.note(&key, (pe, launch), message, by, false);
+            }
+            assert_eq!(have_all_got(&answered.of(&key), &launches, resume(3, true)), expected, "{pe} {launch}");
         }
         answered.note(&Key::new("n", "flow-cr1"), (0, 1), Message::Drained { sequence: 2 }, By::Answer, false);
         assert_eq!(answered.len(), 1);
         answered.forget(&key);
         assert_eq!(answered.len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_counts_beside_a_datagram_and_else_with_another_one_some_seconds_later() {
+        const DATAGRAM: By = By::Datagram;
+        const ANSWER: By = By::Answer;
+        let key = Key::new("n", "flow-cr0");
+        let resume = |sequence| Message::ResumeSubmission { sequence, retired: 0, is_pending: true };
+        // what a PE gets, after so many seconds each, in a launch and with a sequence id -> whether that is enough
+        let table: [(&[(u64, u32, u64, By)], bool); 12] = [
+            (&[(0, 1, 3, ANSWER)], false),
+            (&[(0, 1, 3, DATAGRAM)], false),
+            (&[(0, 1, 3, DATAGRAM), (9, 1, 3, DATAGRAM)], false),
+            (&[(0, 1, 3, DATAGRAM), (0, 1, 3, ANSWER)], true),
+            (&[(0, 1, 3, ANSWER), (0, 1, 3, DATAGRAM)], true),
+            (&[(0, 1, 3, ANSWER), (3, 1, 3, ANSWER)], false),
+            (&[(0, 1, 3, ANSWER), (4, 1, 3, ANSWER)], true),
+            (&[(0, 1, 3, ANSWER), (2, 1, 3, ANSWER), (2, 1, 3, ANSWER)], true),
+            (&[(0, 2, 3, DATAGRAM), (0, 1, 3, ANSWER)], false),
+            (&[(0, 2, 3, ANSWER), (5, 1, 3, ANSWER)], false),
+            (&[(0, 1, 2, DATAGRAM), (0, 1, 3, ANSWER)], false),
+            (&[(0, 1, 2, ANSWER), (5, 1, 3, ANSWER)], false),
+        ];
+        for (got, expected) in table {
+            let answered = nothing();
+            for (after, launch, sequence, by) in got {
+                advance(Duration::from_secs(*after)).await;
+                answered.note(&key, (0, *launch), resume(*sequence), *by, true);
+            }
+            assert_eq!(has_got(&answered.of(&key), 0, Some(1), resume(3)), expected, "{got:?}");
+        }
     }
 
     /// A document was made while it was there, and is sent when it is gone.
@@ -187,16 +268,17 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_tells_what_may_be_missed_and_is_no_answer() {
+    fn one_datagram_or_answer_tells_what_may_be_missed_and_not_what_must_be_seen() {
         let resume = |is_pending| Message::ResumeSubmission { sequence: 3, retired: 0, is_pending };
         let (drain, drained) = (Message::TriggerDrain { sequence: 3 }, Message::Drained { sequence: 2 });
         let key = Key::new("n", "flow-cr0");
         // what a PE that is in other regions or not has got -> what counts
-        let table: [(bool, &[(Message, By)], Option<Message>); 11] = [
+        let table: [(bool, &[(Message, By)], Option<Message>); 12] = [
             (true, &[(resume(false), By::Datagram)], Some(resume(false))),
             (true, &[(resume(false), By::Answer)], Some(resume(false))),
             (false, &[(resume(false), By::Answer)], None),
             (true, &[(resume(true), By::Datagram)], None),
+            (false, &[(resume(true), By::Answer)], None),
             (true, &[(resume(true), By::Answer), (resume(true), By::Datagram)], Some(resume(true))),
             (true, &[(resume(false), By::Datagram), (drain, By::Datagram)], None),
             (true, &[(resume(true), By::Answer), (drain, By::Datagram)], None),
@@ -210,7 +292,7 @@ mod tests {
             for (message, by) in got {
                 answered.note(&key, (0, 1), *message, *by, is_in_others);
             }
-            let counts = answered.of(&key).get(&0).map(|(_, message)| *message);
+            let counts = answered.of(&key).get(&0).filter(|got| got.is_enough()).map(|got| got.message);
             assert_eq!(counts, expected, "{is_in_others} {got:?}");
         }
     }

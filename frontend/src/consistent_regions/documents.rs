@@ -5,7 +5,7 @@
 //! Invariant: a document has what the mirror shows when it is made.
 
 use super::ConsistentRegions;
-use super::answered::{By, was_answered};
+use super::answered::{By, has_got};
 use super::members::Member;
 use super::read::ReadRegion;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ impl ConsistentRegions {
         Document::of(member.regions.iter().map(message))
     }
 
-    /// Another region of the PE than this one waits until the PE has asked, which it does when it has heard nothing for
-    /// some seconds.
+    /// Another region of the PE than this one waits until the PE has asked, perhaps twice, which it does when it has
+    /// heard nothing for some seconds.
     pub(crate) fn must_ask(&self, pe: &Key, member: &Member, launch: u32, but: &Key) -> bool {
         let others = member.regions.iter().map(|region| pe.sibling(&names::consistent_region(&member.job, *region)));
         let mut others = others.filter(|region| region != but);
@@ -33,7 +33,7 @@ impl ConsistentRegions {
             let waits_for = known.as_deref().and_then(state).and_then(State::to_be_seen);
             waits_for.is_some_and(|(message, launches)| {
                 let is_of_launch = launches.of(member.pe) == Some(launch);
-                is_of_launch && !was_answered(&self.answered.of(&region), member.pe, Some(launch), message)
+                is_of_launch && !has_got(&self.answered.of(&region), member.pe, Some(launch), message)
             })
         })
     }

@@ -15,7 +15,7 @@
 //! | [`reports`] | what PEs report until it is stored |
 //! | [`read`] | regions as they were read last |
 //! | [`documents`] | what a PE is told by all of its regions |
-//! | [`answered`] | which PEs have asked, and have been told what their region waits for them to see |
+//! | [`answered`] | which PEs have asked, and have got what their region waits for them to see |
 //! | [`losses`] | of which regions nobody has stored that their PEs have lost connections |
 //! | [`hand_over`] | of which regions a report may be lost when another replica takes over |
 //!
@@ -57,7 +57,7 @@ pub(crate) struct ConsistentRegions {
     pub(crate) reports: Reports,
     /// What they have told of lost connections, and nobody has stored.
     pub(crate) losses: UnstoredLosses,
-    /// What PEs have got for an answer.
+    /// What PEs have got of what they are told.
     pub(crate) answered: Answered,
     /// Whether this replica drives the regions.
     pub(crate) term: Term,

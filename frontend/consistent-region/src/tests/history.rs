@@ -204,6 +204,24 @@ fn who_takes_over_waits_until_all_have_seen_that_they_should_go_on() {
     assert_eq!(region.state().figures().average_drain_time_milliseconds, 3_000);
 }
 
+/// Before all is written, other regions may keep them from asking.
+#[test]
+fn pes_have_time_to_ask_from_when_they_should_go_on_and_all_is_written() {
+    // seconds of the drain, which begins at 30 s, when PEs should go on, when all is written -> when time is up
+    let table = [(5, 31, 32, 52), (60, 31, 88, 108), (60, 31, 40, 90)];
+    for (drain_timeout, resumed, complete, due) in table {
+        let mut region = Driven::new();
+        region.settings.drain_timeout = Duration::from_secs(drain_timeout);
+        region.takes(0, &healthy());
+        region.takes(30, &Event::Time);
+        for (second, event) in [(resumed, blocking_done(0, 1)), (resumed, done(1, 1)), (complete, done(0, 1))] {
+            region.takes(second, &event);
+        }
+        assert_eq!(region.at(due - 1, &Event::Time).ignored, Some(Ignored::NotDue), "{due}");
+        assert_eq!(region.takes(due, &Event::Time).as_deref(), Some("seqId=0;resetAttempt=0"), "{due}");
+    }
+}
+
 #[test]
 fn a_period_is_not_over_before_pes_of_other_regions_were_told_to_go_on_or_had_time_to_ask() {
     let mut region = Driven::new();

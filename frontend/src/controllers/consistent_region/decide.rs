@@ -3,7 +3,7 @@
 //! Knows: the object, its PEs, what has come of them, the machine. Must not know: clusters, mirrors, how PEs are told.
 
 use super::Memory;
-use crate::consistent_regions::answered::{ByPe, was_answered, were_all_answered};
+use crate::consistent_regions::answered::{ByPe, has_got, have_all_got};
 use crate::consistent_regions::hand_over::Gap;
 use crate::consistent_regions::members::MissedAt;
 use crate::consistent_regions::reports::{Loss, Waiting};
@@ -63,7 +63,7 @@ pub(crate) struct Observation {
     pub(super) region: Arc<ConsistentRegion>,
     /// No state is stored of it, though it had one, or was driven by this replica, or its PEs ran before it was made.
     pub(super) has_lost_record: bool,
-    /// PEs that have got a message of the region for an answer, or in a datagram if that is enough.
+    /// What its PEs have got of what the region tells them.
     pub(super) answered: ByPe,
     /// Its PEs that are in other regions as well.
     pub(super) in_several: BTreeSet<u64>,
@@ -316,13 +316,13 @@ fn all_steps<'a>(observed: &Observation, settings: &'a Settings, before: &State,
     }
     steps.take(&Event::Health(observed.health.clone()), None);
     let to_be_seen = steps.state.to_be_seen();
-    if to_be_seen.is_some_and(|(message, launches)| were_all_answered(&observed.answered, launches, message)) {
+    if to_be_seen.is_some_and(|(message, launches)| have_all_got(&observed.answered, launches, message)) {
         steps.take(&Event::SeenByAll, None);
     }
     let to_be_told = steps.state.to_be_told(settings);
     if to_be_told.is_some_and(|ToBeTold { message, launches, .. }| {
         let mut of_others = launches.pes().filter(|pe| observed.in_several.contains(pe));
-        of_others.all(|pe| was_answered(&observed.answered, pe, launches.of(pe), message))
+        of_others.all(|pe| has_got(&observed.answered, pe, launches.of(pe), message))
     }) {
         steps.take(&Event::Told, None);
     }

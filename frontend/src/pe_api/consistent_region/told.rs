@@ -175,7 +175,8 @@ struct Told {
 }
 
 impl Told {
-    /// This is the answer to who asks. It counts when it is made: whether it arrives, nobody knows.
+    /// This is the answer to who asks. It is noted when it is made: whether it arrives, nobody knows (rule
+    /// consistent-region-8).
     fn is_heard(&self, api: &PeApi) {
         if let Some(launch) = self.of_pod {
             api.regions.has_answered(&self.pe, &self.member, launch, &self.document);

@@ -291,7 +291,7 @@ fn with_a_pending_checkpoint() -> (Cluster, Key) {
 }
 
 #[tokio::test]
-async fn only_what_the_pod_of_a_pe_has_asked_for_counts_as_seen() {
+async fn only_what_the_pod_of_a_pe_has_asked_for_counts_as_an_answer() {
     let (mut cluster, key) = with_a_pending_checkpoint();
     cluster.expect(Exchange { from: NEIGHBOUR, ..get(OF_PE) }, 200, "pendCkpt=1").await;
     assert!(cluster.regions.answered.of(&key).is_empty());

@@ -9,6 +9,7 @@ use streams_api::{ConsistentRegion, ConsistentRegionSpec, ProcessingElement};
 use streams_consistent_region::{Launches, Progress};
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
+use tokio::time::advance;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -31,6 +32,25 @@ async fn resumed_beside(other: Value) -> Fixture {
 
 fn resumed(sequence: u64) -> Value {
     record(sequence, sequence - 1, "processing", &json!({"told": "resumed"}))
+}
+
+impl Fixture {
+    /// Region 0 drains again, and goes on before its checkpoint is written, which it then is.
+    async fn completes_while_it_goes_on(&self) {
+        self.server.advance(20 * SECOND);
+        self.settle().await;
+        assert_eq!(self.state(), "DRAINING");
+        self.sent();
+        self.report([1, 1], Progress::BlockingCheckpointDone { sequence: 2 }).await;
+        self.report([1, 1], Progress::CheckpointDone { sequence: 2 }).await;
+        assert_eq!(self.state(), "CHECKPOINT_PENDING");
+    }
+
+    /// Both PEs ask, and hear nothing for as long as it takes until they ask again.
+    async fn both_ask(&self) {
+        (0..2).for_each(|number| self.asks(number));
+        advance(5 * SECOND).await;
+    }
 }
 
 #[tokio::test]
@@ -68,18 +88,33 @@ async fn who_was_told_to_go_on_by_a_datagram_is_told_to_drain_when_the_period_ha
     assert_eq!((fixture.state().as_str(), fixture.sent().len()), ("DRAINING", 2));
 }
 
+/// A source that hears `drained` and has lost the only answer before would rest for ever.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_is_complete_when_pes_have_asked_twice_or_were_sent_a_datagram_as_well() {
+    // what the other region says, which is short enough for a datagram or not -> datagrams, how often PEs have to ask
+    for (other, datagrams, questions) in [(processing(4), 2, 1), (resumed(4), 0, 2)] {
+        let fixture = resumed_beside(other).await;
+        fixture.completes_while_it_goes_on().await;
+        assert_eq!(fixture.sent().len(), datagrams);
+        for question in 1..=questions {
+            assert_eq!(fixture.settle().await, Outcome::Again(SECOND));
+            assert_eq!(fixture.state(), "CHECKPOINT_PENDING", "{datagrams} {question}");
+            fixture.both_ask().await;
+        }
+        fixture.settle().await;
+        assert_eq!(fixture.state(), "PROCESSING", "{datagrams}");
+    }
+}
+
 /// A source may rest until its checkpoint is complete: what says so is the only message by which it goes on.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_was_told_by_no_datagram_that_the_checkpoint_is_complete_asks_before_it_is_told_to_drain_again() {
     let fixture = resumed_beside(resumed(4)).await;
     fixture.stores(&Key::new("n", "flow-cr1"), resumed(1_000_000_000_000_000)).await;
-    fixture.server.advance(20 * SECOND);
-    fixture.settle().await;
-    assert_eq!(fixture.state(), "DRAINING");
-    fixture.report([1, 1], Progress::BlockingCheckpointDone { sequence: 2 }).await;
-    fixture.report([1, 1], Progress::CheckpointDone { sequence: 2 }).await;
-    assert_eq!(fixture.state(), "CHECKPOINT_PENDING");
-    (0..2).for_each(|number| fixture.asks(number));
+    fixture.completes_while_it_goes_on().await;
+    for _ in 0..2 {
+        fixture.both_ask().await;
+    }
     fixture.sent();
     fixture.settle().await;
     assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", vec![]), "what both regions say is too long");
@@ -164,18 +199,21 @@ async fn a_pe_of_two_regions_is_never_told_what_is_older() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pe_that_has_to_ask_is_not_kept_from_it() {
     let fixture = Fixture::processing().await;
     let pending = json!({"resumed": 0, "reports": {"done": [0, 1], "blocking": []}, "complete": 0});
     let second = with_a_second_region(&fixture, [processing(2), record(3, 1, "checkpointPending", &pending)]).await;
     let telling = Telling::through(fixture.recorder.clone());
     let launches: Launches = [(0, 1), (1, 1)].into_iter().collect();
-    fixture.asks(0);
-    telling.tell(&fixture.regions, &key(), "flow", &launches).await;
-    let to: Vec<String> = fixture.sent().into_iter().map(|(to, _)| to).collect();
-    assert_eq!(to, ["10.0.1.0"], "a PE that hears something does not ask");
-    fixture.asks(1);
-    telling.tell(&fixture.regions, &key(), "flow", &launches).await;
-    assert_eq!((fixture.sent().len(), fixture.regions.answered.of(&second).len()), (2, 2));
+    // Who asks, each some seconds after the one before -> who is told of region 0
+    let table: [(u64, &[&str]); 4] = [(0, &[]), (0, &["10.0.1.0"]), (1, &["10.0.1.0"]), (1, &["10.0.1.0", "10.0.1.1"])];
+    for (number, expected) in table {
+        fixture.asks(number);
+        advance(5 * SECOND).await;
+        telling.tell(&fixture.regions, &key(), "flow", &launches).await;
+        let to: Vec<String> = fixture.sent().into_iter().map(|(to, _)| to).collect();
+        assert_eq!(to, expected, "a PE that hears something does not ask");
+    }
+    assert_eq!(fixture.regions.answered.of(&second).len(), 2);
 }
