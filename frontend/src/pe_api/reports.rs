@@ -368,12 +368,11 @@ impl<C: Cluster> Work<C> {
         let rest = paces.get(pe).map(|pace| pace.rest(now)).unwrap_or_default();
         let mut report = waiting.report.clone();
         if !rest.is_zero() {
-            let tells_of_losses = waiting.has_losses() && !waiting.is_withdrawn;
-            if !tells_of_losses || !self.is_whole_in_region(pe, report.launch_count) {
+            if !waiting.has_losses() || !self.is_whole_in_region(pe, report.launch_count) {
                 return Turn::Later(rest);
             }
-            // Its region must not go on meanwhile. That the PE has all again is written at the end of the pause.
-            if report.state == Connectivity::Full {
+            // Its region must not go on meanwhile. That the PE has all again is written later, or not by this replica.
+            if report.state == Connectivity::Full && !waiting.is_withdrawn {
                 report.state = Connectivity::Partial;
             }
         }

@@ -126,7 +126,8 @@ impl Hearing {
             return;
         }
         for region in regions.losses.regions() {
-            tracing::warn!(%region, "lost connections are not recorded: tuples may be missing in its next checkpoint");
+            // They may only have been starting. Whether they had all connections before, the mirror may not show yet.
+            tracing::warn!(%region, "connections of PEs are not recorded: its next checkpoint may lack tuples");
         }
     }
 }

@@ -3,8 +3,10 @@
 use super::reports::{OTHERS, Told, many};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity};
 use streams_kubernetes::Key;
+use tokio::time::sleep;
 
 /// Many PEs, of which the last one is in a region or not.
 fn with_last(is_in_region: bool) -> Told {
@@ -96,22 +98,28 @@ async fn what_a_pe_of_a_region_has_lost_is_written_though_pes_are_led_away() {
     }
 }
 
+/// The last one is in a region, and has told so much that its next word waits for some seconds.
+async fn in_a_pause() -> Told {
+    let mut told = with_last(true);
+    for state in ["Full", "Partial"].into_iter().cycle().take(41) {
+        // Some are answered too late.
+        told.answers(vec![told.tells(0, 13, state)]).await;
+    }
+    for _ in 0..20 {
+        if told.cluster.reports.waiting() > 0 {
+            told.passes(1).await;
+        }
+    }
+    assert_eq!(stored(&told).state, Connectivity::Full);
+    told
+}
+
 /// The region would drain and complete a checkpoint in the pause.
 #[tokio::test(start_paused = true)]
 async fn a_pe_of_a_region_that_has_told_too_much_has_lost_connections_at_once() {
     // whether it has them again before its turn
     for is_late in [false, true] {
-        let mut told = with_last(true);
-        for state in ["Full", "Partial"].into_iter().cycle().take(41) {
-            // Some are answered too late.
-            told.answers(vec![told.tells(0, 13, state)]).await;
-        }
-        for _ in 0..20 {
-            if told.cluster.reports.waiting() > 0 {
-                told.passes(1).await;
-            }
-        }
-        assert_eq!(stored(&told).state, Connectivity::Full, "{is_late}");
+        let mut told = in_a_pause().await;
         let before = interruptions(&told);
         // Those of a namespace that are written at a time are others.
         told.slow.store(100, Ordering::SeqCst);
@@ -137,6 +145,25 @@ fn refusing(told: &Told) -> Arc<AtomicBool> {
         }
     });
     refuses
+}
+
+/// It goes on with that for two seconds only, and the pause is longer.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_ends_writes_what_a_pe_has_lost_in_a_pause() {
+    let mut told = in_a_pause().await;
+    let before = interruptions(&told);
+    let refuses = refusing(&told);
+    told.cluster.are_led_away.store(true, Ordering::SeqCst);
+    let both = vec![told.tells(0, 13, "Partial"), told.tells(10, 13, "Full")];
+    assert_eq!(told.answers(both).await, [503, 503]);
+    refuses.store(false, Ordering::SeqCst);
+    // It is tried again within two seconds, and the mirror shows it a moment later.
+    for _ in 0..10 {
+        sleep(Duration::from_millis(250)).await;
+        told.cluster.mirrors.deliver_all();
+    }
+    assert_eq!((stored(&told).state, interruptions(&told)), (Connectivity::Full, before + 1));
+    assert!(told.cluster.regions.losses.regions().is_empty());
 }
 
 /// The replica does not end before they are stored, and the next leader hears of those that are not.
