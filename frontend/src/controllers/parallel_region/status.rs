@@ -144,7 +144,10 @@ fn conditions(
     // The roll-out is over, and PEs are down for good: nothing will change by itself.
     let is_over = job.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some() && rollout.pending == 0);
     let is_suspended = condition::is_true(&job.conditions, condition::SUSPENDED);
-    let down = condition::get(&job.conditions, condition::DEGRADED).filter(|_| is_over && !rolled_out);
+    // PEs of a suspended job are not down because a consistent region of theirs has given up (rule job-56).
+    let degraded = condition::get(&job.conditions, condition::DEGRADED)
+        .filter(|degraded| !is_suspended || degraded.reason != condition::RESET_ATTEMPTS_EXHAUSTED);
+    let down = degraded.filter(|_| is_over && !rolled_out);
     let in_force = applied == Some(desired);
     // Whether PEs are down is not known then, and nobody resizes (rule job-28).
     let is_lost = condition::plan_lost(&job.conditions).is_some();
@@ -392,6 +395,31 @@ mod tests {
         }
         let status = status(&region(2), &job, Timestamp::UNIX_EPOCH);
         assert!(condition::is_true(&status.conditions, condition::READY), "{status:?}");
+    }
+
+    #[test]
+    fn a_region_of_a_suspended_job_names_pes_that_are_down_and_no_consistent_region() {
+        // reason of Degraded -> reason of Ready
+        let table =
+            [(condition::RESET_ATTEMPTS_EXHAUSTED, "Suspended"), ("ProcessingElementsDown", "ProcessingElementsDown")];
+        for (degraded, expected) in table {
+            let mut job = job(Some(2), false, None);
+            let of_job = job.status.as_mut().unwrap();
+            let finished_at = Some(MicroTime(Timestamp::UNIX_EPOCH));
+            of_job.rollout = Some(Rollout { finished_at, ..Rollout::default() });
+            let says = [
+                (condition::READY, false, "Suspended"),
+                (condition::SUSPENDED, true, "Suspended"),
+                (condition::DEGRADED, true, degraded),
+            ];
+            for (kind, value, reason) in says {
+                condition::set(&mut of_job.conditions, kind, value, reason, "", None, Timestamp::UNIX_EPOCH);
+            }
+            let status = status(&region(2), &job, Timestamp::UNIX_EPOCH);
+            let ready = condition::get(&status.conditions, condition::READY).unwrap();
+            assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", expected), "{degraded}");
+            assert!(!condition::is_true(&status.conditions, condition::PROGRESSING), "{degraded}");
+        }
     }
 
     #[test]
