@@ -71,8 +71,9 @@ pub(crate) struct Observation {
     pub(super) health: Health,
     /// One of them did not, or was not, since they were looked at for the last step; though they may now.
     pub(super) was_missing: Option<Cause>,
-    /// Whether it is known that nobody has heard of other connections that its PEs lost.
-    pub(super) are_losses_known: bool,
+    /// Whether the leader before has heard of other connections that its PEs lost, and could not store it. Nothing, as
+    /// long as it may still say so.
+    pub(super) unstored_losses: Option<bool>,
     /// When they were looked at.
     pub(super) looked_at: MissedAt,
     /// What PEs have reported.
@@ -172,7 +173,7 @@ pub(super) fn decide(observed: &Observation) -> Decision {
     let told = state.to_be_told(&settings).map(|to_be_told| until(to_be_told.from, observed.now));
     let told = told.map(|wait| if wait.is_zero() { ASKED_AGAIN } else { wait });
     let (led, heard) = heard(observed, &settings, &state, is_late);
-    let words = (!observed.are_losses_known && state.launches().is_some()).then_some(ASKED_AGAIN);
+    let words = (observed.unstored_losses.is_none() && state.launches().is_some()).then_some(ASKED_AGAIN);
     Decision {
         written,
         notices: notices(&before, &state).into_iter().chain(short).collect(),
@@ -289,20 +290,26 @@ fn put_off(observed: &Observation, wait: Duration) -> Decision {
 fn all_steps<'a>(observed: &Observation, settings: &'a Settings, before: &State, is_reset: bool) -> Steps<'a> {
     let now = stored::time(observed.now);
     let mut steps = Steps { settings, now, state: before.clone(), ignored: Vec::new(), wait: None, is_late: false };
+    let pes: BTreeSet<u64> = observed.region.spec.pe_ids.iter().copied().collect();
     // What is lost with a PE, or a connection, that was missing is in no checkpoint which PEs have reported since. What
     // is missing now says so itself, and why.
-    if let Some(cause) = observed.was_missing.filter(|_| matches!(observed.health, Health::Healthy(_))) {
+    let is_healthy = matches!(observed.health, Health::Healthy(_));
+    // Connections of which only the leader before has heard are lost as well. A reset that goes on has not failed by
+    // them: who takes over begins it again.
+    let are_some_lost = is_healthy && observed.unstored_losses == Some(true);
+    let begins_again = are_some_lost && before.name() == "RESETTING";
+    let lost = pes.first().copied().filter(|_| are_some_lost && !begins_again).map(Cause::WasMissing);
+    if let Some(cause) = observed.was_missing.filter(|_| is_healthy).or(lost) {
         steps.take(&Event::Health(Health::Unhealthy(cause)), None);
     }
     // Nothing is lost of it that a reset would make up for.
     let is_whole = observed.gap == Gap::None && suffers(settings, before, now);
-    if is_to_be_taken_over(observed) && !is_whole || observed.come_again {
+    if is_to_be_taken_over(observed) && !is_whole || observed.come_again || begins_again {
         steps.take(&Event::TakenOver, None);
     }
     if steps.state.launches().is_some() {
         steps.take(&Event::Health(observed.health.clone()), None);
     }
-    let pes: BTreeSet<u64> = observed.region.spec.pe_ids.iter().copied().collect();
     for report in &observed.reports {
         // As long as a region is not healthy, its state does not know who is in it.
         if pes.contains(&report.pe) {

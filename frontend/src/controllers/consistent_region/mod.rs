@@ -174,10 +174,8 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         let all_came_after = |since: Instant| came.iter().all(|at| at.is_some_and(|at| at > since));
         let now = self.cluster.now();
         let last_look = memory.looked_at.unwrap_or(self.begun);
-        // What the leader before has heard of lost connections, and could not store, is as if a PE had been missing.
-        let losses = if memory.has_heard_losses { Some(false) } else { self.regions.has_unstored_losses(key) };
+        let unstored_losses = if memory.has_heard_losses { Some(false) } else { self.regions.has_unstored_losses(key) };
         let missed = missed.filter(|(at, _)| *at > last_look).map(|(_, pe)| pe);
-        let missed = missed.or_else(|| pes.first().copied().filter(|_| losses == Some(true)));
         let are_pes_led_here = memory.has_taken_over || came.iter().all(Option::is_some);
         let (mut way, mut gap) = (Way::ByName, Gap::Possible);
         if !memory.has_taken_over {
@@ -201,7 +199,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             in_several: members.in_several(&job, &of_job, pes.iter().copied()),
             health: health(&pes, |pe| facts.get(&pe).copied()),
             was_missing: missed.map(Cause::WasMissing),
-            are_losses_known: losses.is_some(),
+            unstored_losses,
             looked_at,
             reports,
             come_again: memory.silent_since.is_some_and(all_came_after),
@@ -221,7 +219,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
     }
 
     async fn act(&self, key: &Key, (): &mut (), observed: Observation, decision: Decision) -> Result<Next, Error> {
-        let Observation { region, mut reports, mut memory, now, loss, looked_at, come_again, are_losses_known, .. } =
+        let Observation { region, mut reports, mut memory, now, loss, looked_at, come_again, unstored_losses, .. } =
             observed;
         let now = stored::time(now);
         let Decision { state, written, notices, ignored, is_put_off, is_made_up_for, led, look_again } = decision;
@@ -275,7 +273,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
                 memory.heard_at = None;
             }
             memory.has_taken_over = true;
-            memory.has_heard_losses |= are_losses_known;
+            memory.has_heard_losses |= unstored_losses.is_some();
             memory.sequence = state.sequence();
             memory.looked_at = Some(looked_at);
             // A region of a job that rests is not unwell: its pods are gone because somebody wants it so.

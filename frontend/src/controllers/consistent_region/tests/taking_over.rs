@@ -209,6 +209,34 @@ async fn who_takes_over_resets_a_region_whose_losses_the_leader_before_could_not
     }
 }
 
+/// Nobody but somebody who asks for it would reset the region again if its attempts were used up.
+#[tokio::test]
+async fn a_reset_that_is_taken_over_has_not_failed_by_losses_of_which_the_leader_before_has_heard() {
+    // when the leader before says it: before this one has begun the reset again, or afterwards
+    for is_late in [false, true] {
+        let fixture = Fixture::new(json!({"maxConsecutiveResetAttempts": 1}));
+        for number in 0..2 {
+            start(&fixture.server, number, 2);
+        }
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(2, RESET)), "{is_late}");
+        let fixture = fixture.taken_over();
+        if is_late {
+            fixture.regions.term.hear(LastWords::Awaited { until: Instant::now() + Duration::from_secs(60) });
+            fixture.settle().await;
+            assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(2, SECOND_RESET)));
+            fixture.server.advance(Duration::from_secs(2));
+        }
+        fixture.regions.term.hear(said("n/flow-cr0!", 60));
+        fixture.settle().await;
+        let told = if is_late { SECOND_RESET.replace("Attempt=1", "Attempt=2") } else { SECOND_RESET.to_owned() };
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(2, &told)), "{is_late}");
+        fixture.server.advance(Duration::from_secs(2));
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", vec![]), "{is_late}: once");
+    }
+}
+
 #[tokio::test]
 async fn who_takes_over_resets_a_region_that_an_operator_may_have_drained_meanwhile_and_no_new_one() {
     let fixture = Fixture::new(json!({"trigger": "operatorDriven", "triggerOperators": ["o"]}));
