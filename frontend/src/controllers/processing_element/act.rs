@@ -6,7 +6,7 @@
 
 use super::answers::{Answers, status};
 use super::decide::{Deletion, PeAction, PeDecision, PeStatusChange};
-use super::facts::OUTDATED;
+use super::facts::{OUTDATED, was_created};
 use super::memory::DELETION_COUNTS;
 use super::observed::{AbsentPod, ObservedPod, OwnerJob, PeObservation};
 use super::pod_status;
@@ -256,13 +256,16 @@ impl<C: Cluster> PeReconciler<C> {
             answers.pods.push(pod_status::read_of(&pod, pe, launch_count));
             return Ok(());
         }
+        let is_created = was_created(&status);
         let last_seen = self.last_seen.pod(key, &uid, launch_count, status.pod_uid.as_deref());
         let node = last_seen.as_ref().and_then(|seen| seen.pod.node.clone()).or(status.node_name);
         let node_gone = match node {
             Some(node) => self.node_exists(&node).await? == Some(false),
             None => false,
         };
-        let since = self.last_seen.absent_since(key, &uid, launch_count, Clocks::of(&self.cluster));
+        let clocks = Clocks::of(&self.cluster);
+        // That there was none before its creation was recorded says nothing of how long it has been gone.
+        let since = if is_created { self.last_seen.absent_since(key, &uid, launch_count, clocks) } else { clocks.now };
         let deletion_seen = last_seen.as_ref().is_some_and(|seen| seen.deletion_seen);
         answers.vanished = Some((
             launch_count,

@@ -15,8 +15,8 @@
 //!   the history without faults has no time-out, in a region of one source.
 //!
 //! What is not in it: PEs of several regions, which hear of all of them by one document; a state that is lost without
-//! notice, or replaced by an earlier one; and answers and datagrams none of which arrive, though together they count for
-//! that (rule consistent-region-8): here all have seen what they must have seen.
+//! notice, or replaced by an earlier one; and answers and datagrams none of which arrive, though together they count
+//! for that (rule consistent-region-8): here all have seen what they must have seen.
 //!
 //! What is assumed of the network is rule consistent-region-7, and of what PEs tell of their connections rule
 //! consistent-region-2: it is known before what they report after they have told it.
