@@ -1,12 +1,9 @@
 //! What PEs tell of their connections is counted in the status of the job, and costs few writes of it (rule job-54).
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity, condition, names};
 use streams_kubernetes::Key;
-use streams_kubernetes_fake::Verb;
 
 /// The present pod of the PE tells how it is connected.
 fn tell(simulation: &JobSimulation, pe: u64, state: Connectivity) {
@@ -65,14 +62,7 @@ fn the_job_says_how_many_pes_have_all_of_their_connections() {
 fn what_pes_tell_is_written_every_few_seconds_at_most() {
     let mut simulation = JobSimulation::running();
     let pes: Vec<u64> = simulation.pes().into_keys().collect();
-    let writes = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&writes);
-    simulation.server.refuse(move |call| {
-        if call.kind == "Job" && call.verb == Verb::ReplaceStatus {
-            seen.fetch_add(1, Ordering::SeqCst);
-        }
-        None
-    });
+    let before = simulation.status_writes();
     // For 20 s all PEs lose and find their connections ten times a second.
     for turn in 0..200 {
         for pe in &pes {
@@ -81,7 +71,7 @@ fn what_pes_tell_is_written_every_few_seconds_at_most() {
         simulation.reconcile();
         simulation.server.advance(Duration::from_millis(100));
     }
-    let count = writes.load(Ordering::SeqCst);
+    let count = simulation.status_writes() - before;
     assert!((1..=5).contains(&count), "{count} writes");
     for pe in &pes {
         tell(&simulation, *pe, Connectivity::Full);

@@ -8,11 +8,9 @@ use crate::controllers::job::waits::Waits;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde_json::json;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use streams_api::{InitialWidth, JobPhase, PeOptions, ProcessingElement, TraceLevel, condition, names};
 use streams_kubernetes::Key;
-use streams_kubernetes_fake::Verb;
 
 const REASON: &str = "CheckpointVolumeMissing";
 const WORDS: &str = "no other pod can be created with the options of the PE as they are: nobody names a volume";
@@ -117,14 +115,7 @@ fn options_that_come_into_force_with_the_next_pod_are_no_warning_and_ready_says_
 #[test]
 fn how_many_pes_have_older_options_is_written_like_a_counter() {
     let mut simulation = JobSimulation::running();
-    let writes = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&writes);
-    simulation.server.refuse(move |call| {
-        if call.kind == "Job" && call.verb == Verb::ReplaceStatus {
-            seen.fetch_add(1, Ordering::SeqCst);
-        }
-        None
-    });
+    let before = simulation.status_writes();
     let pes: Vec<u64> = simulation.pes().into_keys().collect();
     for id in &pes {
         says(&simulation, *id, Some(condition::OPTIONS_CHANGED));
@@ -136,7 +127,7 @@ fn how_many_pes_have_older_options_is_written_like_a_counter() {
     simulation.settle();
     let (_, _, message) = said(&simulation, condition::READY).unwrap();
     assert!(message.ends_with(&format!("; {} PEs run with older options until they restart", pes.len())), "{message}");
-    let count = writes.load(Ordering::SeqCst);
+    let count = simulation.status_writes() - before;
     assert!((1..=2).contains(&count), "{count} writes for {} PEs", pes.len());
 }
 
