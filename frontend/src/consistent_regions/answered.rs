@@ -1,12 +1,13 @@
 //! Which PEs have been answered with what their region waits for them to see, or told at least (rule
 //! consistent-region-8), and which come here at all (rule consistent-region-14).
 //!
-//! A PE does not say what it has seen, and a datagram that was sent may be lost. So may an answer: a PE that gets no
-//! processor for a second does not read it, and asks the same again. So a region that must know that its PEs go on
-//! waits until each of them has asked, and was told in another way as well: by a datagram, or by a later answer. And a
-//! PE that has asked this replica, or reported to it, comes here with what it reports next, too.
+//! A PE does not say what it has seen. That a datagram was sent does not say that it has come: a network policy may let
+//! none through. And an answer may be lost: a PE that gets no processor for a second does not read it, and asks the same
+//! again. But a PE that has heard a datagram asks no sooner than 5 seconds later. So a region that must know that its
+//! PEs go on waits until each of them has been answered so long after a datagram, or twice. And a PE that has asked this
+//! replica, or reported to it, comes here with what it reports next, too.
 //!
-//! Knows: which messages regions wait for. Must not know: who answers.
+//! Knows: which messages regions wait for, and when PEs ask. Must not know: who answers.
 //!
 //! Invariants: a message to go on that a checkpoint waits for never counts because of one datagram or answer alone;
 //! nothing is kept of messages for which no region waits, nor of regions and PEs that are gone.
@@ -25,6 +26,10 @@ use tokio::time::Instant;
 /// 5 seconds after an answer.
 const APART: Duration = Duration::from_secs(4);
 
+/// From a datagram to the next question of a PE that has heard it, which is 5 seconds, less what it takes until the
+/// datagram is known to be sent.
+const SILENT: Duration = Duration::from_millis(4_900);
+
 /// What PEs have got, by their numbers.
 pub(crate) type ByPe = BTreeMap<u64, Got>;
 
@@ -33,35 +38,36 @@ pub(crate) type ByPe = BTreeMap<u64, Got>;
 pub(crate) struct Got {
     launch: u32,
     message: Message,
-    /// A datagram with it was sent.
-    is_sent: bool,
+    /// When a datagram with it was sent last.
+    sent_at: Option<Instant>,
     /// When the PE was answered with it first.
     answered_at: Option<Instant>,
-    /// It was answered with it again, [`APART`] from that.
-    is_answered_again: bool,
+    /// It was answered with it [`SILENT`] after a datagram, or [`APART`] from another answer.
+    is_seen: bool,
 }
 
 impl Got {
     /// In no way so far.
     fn nothing(launch: u32, message: Message) -> Self {
-        Self { launch, message, is_sent: false, answered_at: None, is_answered_again: false }
+        Self { launch, message, sent_at: None, answered_at: None, is_seen: false }
     }
 
     fn note(&mut self, by: By) {
         match by {
             By::Answer => {
-                let first = self.answered_at.get_or_insert_with(Instant::now);
-                self.is_answered_again |= first.elapsed() >= APART;
+                let is_longer_ago = |at: Option<Instant>, time| at.is_some_and(|at| at.elapsed() >= time);
+                self.is_seen |= is_longer_ago(self.sent_at, SILENT) || is_longer_ago(self.answered_at, APART);
+                self.answered_at.get_or_insert_with(Instant::now);
             }
-            By::Datagram => self.is_sent = true,
+            By::Datagram => self.sent_at = Some(Instant::now()),
         }
     }
 
     /// Whether the region may go on. Who is told that a checkpoint is complete without having seen that it should go
-    /// on would rest. So there more than one thing has to go wrong.
+    /// on would rest.
     fn is_enough(&self) -> bool {
         let must_be_seen = matches!(self.message, Message::ResumeSubmission { is_pending: true, .. });
-        !must_be_seen || self.is_answered_again || self.is_sent && self.answered_at.is_some()
+        !must_be_seen || self.is_seen
     }
 }
 
@@ -195,8 +201,8 @@ mod tests {
         Answered::following(&Watch::filled(indexes(), regions), &Watch::filled(indexes(), []))
     }
 
-    #[test]
-    fn all_have_got_a_message_when_each_has_in_its_launch_and_this_one() {
+    #[tokio::test(start_paused = true)]
+    async fn all_have_got_a_message_when_each_has_in_its_launch_and_this_one() {
         let resume = |sequence, is_pending| Message::ResumeSubmission { sequence, retired: 0, is_pending };
         let (answered, key) = (nothing(), Key::new("n", "flow-cr0"));
         let launches: Launches = [(0, 1), (1, 2)].into_iter().collect();
@@ -212,6 +218,7 @@ mod tests {
         for (pe, launch, message, expected) in table {
             for by in [By::Datagram, By::Answer] {
                 answered.note(&key, (pe, launch), message, by, false);
+                advance(Duration::from_secs(5)).await;
             }
             assert_eq!(have_all_got(&answered.of(&key), &launches, resume(3, true)), expected, "{pe} {launch}");
         }
@@ -222,24 +229,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_counts_beside_a_datagram_and_else_with_another_one_some_seconds_later() {
+    async fn an_answer_counts_five_seconds_after_a_datagram_and_else_some_after_another_one() {
         const DATAGRAM: By = By::Datagram;
         const ANSWER: By = By::Answer;
         let key = Key::new("n", "flow-cr0");
         let resume = |sequence| Message::ResumeSubmission { sequence, retired: 0, is_pending: true };
         // what a PE gets, after so many seconds each, in a launch and with a sequence id -> whether that is enough
-        let table: [(&[(u64, u32, u64, By)], bool); 12] = [
+        let table: [(&[(u64, u32, u64, By)], bool); 15] = [
             (&[(0, 1, 3, ANSWER)], false),
             (&[(0, 1, 3, DATAGRAM)], false),
             (&[(0, 1, 3, DATAGRAM), (9, 1, 3, DATAGRAM)], false),
-            (&[(0, 1, 3, DATAGRAM), (0, 1, 3, ANSWER)], true),
-            (&[(0, 1, 3, ANSWER), (0, 1, 3, DATAGRAM)], true),
+            // Whoever has heard the datagram does not ask yet.
+            (&[(0, 1, 3, DATAGRAM), (4, 1, 3, ANSWER)], false),
+            (&[(0, 1, 3, DATAGRAM), (5, 1, 3, ANSWER)], true),
+            (&[(0, 1, 3, DATAGRAM), (3, 1, 3, DATAGRAM), (3, 1, 3, ANSWER)], false),
+            (&[(0, 1, 3, DATAGRAM), (3, 1, 3, ANSWER), (5, 1, 3, ANSWER)], true),
+            (&[(0, 1, 3, ANSWER), (9, 1, 3, DATAGRAM)], false),
             (&[(0, 1, 3, ANSWER), (3, 1, 3, ANSWER)], false),
             (&[(0, 1, 3, ANSWER), (4, 1, 3, ANSWER)], true),
             (&[(0, 1, 3, ANSWER), (2, 1, 3, ANSWER), (2, 1, 3, ANSWER)], true),
-            (&[(0, 2, 3, DATAGRAM), (0, 1, 3, ANSWER)], false),
+            (&[(0, 2, 3, DATAGRAM), (5, 1, 3, ANSWER)], false),
             (&[(0, 2, 3, ANSWER), (5, 1, 3, ANSWER)], false),
-            (&[(0, 1, 2, DATAGRAM), (0, 1, 3, ANSWER)], false),
+            (&[(0, 1, 2, DATAGRAM), (5, 1, 3, ANSWER)], false),
             (&[(0, 1, 2, ANSWER), (5, 1, 3, ANSWER)], false),
         ];
         for (got, expected) in table {
@@ -267,8 +278,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn one_datagram_or_answer_tells_what_may_be_missed_and_not_what_must_be_seen() {
+    #[tokio::test(start_paused = true)]
+    async fn one_datagram_or_answer_tells_what_may_be_missed_and_not_what_must_be_seen() {
         let resume = |is_pending| Message::ResumeSubmission { sequence: 3, retired: 0, is_pending };
         let (drain, drained) = (Message::TriggerDrain { sequence: 3 }, Message::Drained { sequence: 2 });
         let key = Key::new("n", "flow-cr0");
@@ -279,7 +290,7 @@ mod tests {
             (false, &[(resume(false), By::Answer)], None),
             (true, &[(resume(true), By::Datagram)], None),
             (false, &[(resume(true), By::Answer)], None),
-            (true, &[(resume(true), By::Answer), (resume(true), By::Datagram)], Some(resume(true))),
+            (true, &[(resume(true), By::Datagram), (resume(true), By::Answer)], Some(resume(true))),
             (true, &[(resume(false), By::Datagram), (drain, By::Datagram)], None),
             (true, &[(resume(true), By::Answer), (drain, By::Datagram)], None),
             (true, &[(drain, By::Datagram), (resume(false), By::Datagram)], Some(resume(false))),
@@ -291,6 +302,7 @@ mod tests {
             let answered = nothing();
             for (message, by) in got {
                 answered.note(&key, (0, 1), *message, *by, is_in_others);
+                advance(Duration::from_secs(5)).await;
             }
             let counts = answered.of(&key).get(&0).filter(|got| got.is_enough()).map(|got| got.message);
             assert_eq!(counts, expected, "{is_in_others} {got:?}");

@@ -46,10 +46,10 @@ impl Fixture {
         assert_eq!(self.state(), "CHECKPOINT_PENDING");
     }
 
-    /// Both PEs ask, and hear nothing for as long as it takes until they ask again.
+    /// Both PEs have heard nothing for as long as it takes until they ask.
     async fn both_ask(&self) {
-        (0..2).for_each(|number| self.asks(number));
         advance(5 * SECOND).await;
+        (0..2).for_each(|number| self.asks(number));
     }
 }
 
@@ -90,7 +90,7 @@ async fn who_was_told_to_go_on_by_a_datagram_is_told_to_drain_when_the_period_ha
 
 /// A source that hears `drained` and has lost the only answer before would rest for ever.
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_is_complete_when_pes_have_asked_twice_or_were_sent_a_datagram_as_well() {
+async fn a_checkpoint_is_complete_when_pes_have_asked_twice_or_as_late_as_a_datagram_makes_them() {
     // what the other region says, which is short enough for a datagram or not -> datagrams, how often PEs have to ask
     for (other, datagrams, questions) in [(processing(4), 2, 1), (resumed(4), 0, 2)] {
         let fixture = resumed_beside(other).await;

@@ -182,13 +182,14 @@ async fn times_that_are_too_short_do_not_make_the_region_write_without_end() {
     assert_eq!(announced.iter().filter(|announced| announced.notice.warning).count(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_checkpoint_is_complete_when_every_pe_has_asked_since_it_should_go_on() {
     let fixture = Fixture::processing().await;
     fixture.server.advance(PERIOD);
     fixture.settle().await;
     fixture.report([1, 1], Progress::BlockingCheckpointDone { sequence: 1 }).await;
     assert_eq!(fixture.state(), "CHECKPOINT_PENDING");
+    tokio::time::advance(Duration::from_secs(5)).await;
     fixture.asks(0);
     fixture.report([1, 1], Progress::CheckpointDone { sequence: 1 }).await;
     // PE 1 may have heard nothing of it.

@@ -253,7 +253,7 @@ async fn who_takes_over_resets_a_region_that_an_operator_may_have_drained_meanwh
 }
 
 /// Tuples are processed meanwhile, so to wait costs nothing.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_takes_over_waits_for_the_rest_of_a_checkpoint_until_its_time_is_up() {
     // whether the report that is missing comes -> the state, the last checkpoint
     for (comes, expected) in [(true, ("PROCESSING", Some(1))), (false, ("RESETTING", Some(0)))] {
@@ -272,6 +272,7 @@ async fn who_takes_over_waits_for_the_rest_of_a_checkpoint_until_its_time_is_up(
         assert_eq!((fixture.state().as_str(), fixture.sent()), ("CHECKPOINT_PENDING", both(1, pending)));
         if comes {
             fixture.says_done(0).await;
+            tokio::time::advance(Duration::from_secs(5)).await;
             (0..2).for_each(|number| fixture.asks(number));
         } else {
             fixture.server.advance(Duration::from_secs(59));
