@@ -6,6 +6,7 @@
 //!
 //! Invariants:
 //! * A reader sees a list and its replacement, never a half-filled mirror; nothing counts before [`Watch::synced`].
+//! * Nobody who reads waits until objects are unpacked, however long they are, and however many change or vanish.
 //! * Subscribers are called after the mirror has changed, also for an object that vanished while the connection was
 //!   down, even if another one has its name by then. [`Departure`] tells such an object from one whose deletion the API
 //!   server reported.
@@ -44,7 +45,7 @@ use self::packed::Packer;
 use self::pulse::Pulse;
 pub use self::pulse::Timings;
 pub use self::refusals::Refusals;
-use self::store::{Arrival, Replacement, Store};
+use self::store::{Arrival, Change, Replacement, Store};
 pub use self::trimmed::ConfigMapMeta;
 use self::unreadable::UnreadableObjects;
 use super::Key;
@@ -57,7 +58,7 @@ use futures::{Stream, StreamExt, future};
 use kube::core::NamespaceResourceScope;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
@@ -444,7 +445,7 @@ impl<K: Mirrored> Watch<K> {
                         .unreadable
                         .lock()
                         .retain(namespace, listed.iter().filter_map(|listed| listed.as_ref().err()));
-                    self.publish(|store| store.replace(namespace, listed), Departure::Vanished, None);
+                    self.publish(|store| store.to_replace(namespace, listed), Departure::Vanished, None);
                     self.fill(std::mem::take(&mut first), filled, parts);
                 }
                 Ok(Event::Apply(object)) => self.deliver(object, trim),
@@ -507,7 +508,7 @@ impl<K: Mirrored> Watch<K> {
         if let Some(shown) = self.get(key) {
             let uid = &unreadable.metadata.uid;
             if uid.is_some() && *uid != shown.meta().uid {
-                self.publish(|store| store.delete(key), Departure::Vanished, None);
+                self.publish(|store| store.to_delete(key), Departure::Vanished, None);
             } else if let Some(annotation) = self.shared.written_again_by.get() {
                 let mut shown = K::clone(&shown);
                 let annotations = shown.meta_mut().annotations.as_mut();
@@ -520,20 +521,19 @@ impl<K: Mirrored> Watch<K> {
         self.shared.changes.send_modify(|number| *number = number.wrapping_add(1));
     }
 
-    /// `departure` is how objects go that the change takes out; `arrived` is the object if the change brings just one.
-    fn publish(
-        &self,
-        change: impl FnOnce(&mut Store<K>) -> Vec<Replacement<K>>,
-        departure: Departure,
-        arrived: Option<&K>,
-    ) {
+    /// `change` finds out what becomes of which objects. `departure` is how objects go that the change takes out;
+    /// `arrived` is the object if the change brings just one.
+    fn publish(&self, change: impl FnOnce(&Store<K>) -> Vec<Change<K>>, departure: Departure, arrived: Option<&K>) {
         let (changes, size) = {
-            let mut store = self.shared.store.write();
-            (change(&mut store), store.len())
+            // Others read meanwhile, and nobody changes anything.
+            let store = self.shared.store.upgradable_read();
+            let changes = change(&store);
+            if changes.is_empty() {
+                return;
+            }
+            let mut store = RwLockUpgradableReadGuard::upgrade(store);
+            (store.carry_out(changes), store.len())
         };
-        if changes.is_empty() {
-            return;
-        }
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         self.shared.metrics.watched_objects.get_or_create(&self.shared.label).set(size);
         self.shared.changes.send_modify(|number| *number = number.wrapping_add(1));
@@ -592,7 +592,7 @@ impl<K: Mirrored> Watch<K> {
         let object = Arc::new(object);
         let arrival = self.arrival(Arc::clone(&object));
         // Nobody was told how another one went whose name it has.
-        self.publish(|store| store.apply(arrival), Departure::Vanished, Some(&object));
+        self.publish(|store| store.to_apply(arrival), Departure::Vanished, Some(&object));
     }
 
     /// Lets all objects rest, as if nobody had read them for long. Nothing else does in a mirror filled by hand.
@@ -602,7 +602,7 @@ impl<K: Mirrored> Watch<K> {
 
     /// Takes an object from the mirror as if its deletion had been delivered.
     pub fn remove(&self, key: &Key) {
-        self.publish(|store| store.delete(key), Departure::Deleted, None);
+        self.publish(|store| store.to_delete(key), Departure::Deleted, None);
     }
 }
 

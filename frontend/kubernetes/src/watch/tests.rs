@@ -126,6 +126,30 @@ fn the_state_before_is_told_if_it_leads_elsewhere() {
     }
 }
 
+/// Who may delete RoleBindings lets many long objects vanish at once, as often as he likes.
+#[test]
+fn a_mirror_is_read_while_objects_that_change_or_go_are_unpacked() {
+    static WATCH: OnceLock<Watch<Service>> = OnceLock::new();
+    static LOOKS: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+    static INDEXES: [Index<Service>; 1] = [Index { name: "flow", group: looked_at }];
+    fn looked_at(service: &Service) -> Option<String> {
+        LOOKS.lock().push(WATCH.get().is_none_or(|watch| watch.shared.store.try_read().is_some()));
+        flow(service)
+    }
+    let watch = WATCH.get_or_init(|| Watch::filled(&INDEXES, ["a", "b", "c"].map(|name| service("n", name, "1"))));
+    // Whether others could read at each look at an object.
+    let looks = || std::mem::take(&mut *LOOKS.lock());
+    looks();
+    let mut moved = service("n", "a", "2");
+    moved.metadata.labels = None;
+    watch.insert(moved);
+    assert_eq!(looks(), [true, true], "its group after, and that before");
+    watch.remove(&Key::new("n", "b"));
+    assert_eq!(looks(), [true]);
+    watch.publish(|store| store.to_replace(None, Vec::new()), Departure::Vanished, None);
+    assert_eq!((looks(), watch.keys().len()), (vec![true, true], 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_object_rests_that_nobody_reads_but_with_all_others() {
     let watch: Watch<Service> = Watch::in_form(&Metrics::new("test"), &INDEXES, Form::PackedAtRest);
