@@ -368,7 +368,9 @@ impl Conditions<'_> {
         // Before the first commit nothing runs that could have given up.
         let exhausted = self.exhausted_regions().filter(|_| self.status.generation.is_some());
         let exhausted = exhausted.map(|words| (condition::RESET_ATTEMPTS_EXHAUSTED, words));
-        let (reasons, messages): (Vec<_>, Vec<_>) = [lost, exhausted, down].into_iter().flatten().unzip();
+        // A parallel region of a suspended job tells by the reason whether PEs are down (rule job-33).
+        let all = if self.observed.suspended { [lost, down, exhausted] } else { [lost, exhausted, down] };
+        let (reasons, messages): (Vec<_>, Vec<_>) = all.into_iter().flatten().unzip();
         let message = messages.join("; ");
         self.set_or_remove(condition::DEGRADED, reasons.first().map(|reason| (*reason, message.as_str())));
     }

@@ -208,13 +208,14 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
     events
 }
 
-/// A consistent region has given up, perhaps of a job that was degraded before (rule job-56).
+/// A consistent region has given up, perhaps of a job that was degraded before (rule job-56). While a job is suspended
+/// PEs that are down come first, so once it is resumed the reason says nothing new.
 fn gave_up(before: &JobStatus, after: &JobStatus) -> bool {
     let [was_so, is_so] = [before, after].map(|status| {
         let degraded = condition::get(&status.conditions, condition::DEGRADED);
         degraded.is_some_and(|degraded| degraded.reason == condition::RESET_ATTEMPTS_EXHAUSTED)
     });
-    is_so && !was_so
+    is_so && !was_so && !condition::is_true(&before.conditions, condition::SUSPENDED)
 }
 
 /// The Event that says what became of the certificate of the PEs (rule job-48).
@@ -309,6 +310,8 @@ mod tests {
         condition::set(&mut degraded.conditions, condition::DEGRADED, true, "R", "", None, Timestamp::UNIX_EPOCH);
         let (mut exhausted, reason) = (running.clone(), condition::RESET_ATTEMPTS_EXHAUSTED);
         condition::set(&mut exhausted.conditions, condition::DEGRADED, true, reason, "", None, Timestamp::UNIX_EPOCH);
+        let mut suspended = degraded.clone();
+        condition::set(&mut suspended.conditions, condition::SUSPENDED, true, "R", "", None, Timestamp::UNIX_EPOCH);
         let [mut warned, mut warned_of_more, mut stuck, mut stuck_more] = [(); 4].map(|()| running.clone());
         let (of_one, of_more) = (format!("{NO_OTHER_POD}: PE 3"), format!("{NO_OTHER_POD}: PEs 3, 4; and more"));
         let warnings = [
@@ -345,6 +348,9 @@ mod tests {
             (&running, &exhausted, Some((true, "Degraded"))),
             (&degraded, &exhausted, Some((true, "Degraded"))),
             (&exhausted, &degraded, None),
+            // It had given up before, and PEs were down.
+            (&exhausted, &suspended, Some((false, "Suspended"))),
+            (&suspended, &exhausted, Some((false, "Resumed"))),
             (&running, &warned, Some((true, "UnmatchedRegion"))),
             (&warned, &warned_of_more, None),
             (&warned, &running, None),

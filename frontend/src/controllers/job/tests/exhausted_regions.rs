@@ -49,6 +49,27 @@ fn a_job_names_a_consistent_region_that_has_given_up_until_somebody_resets_it() 
     assert!(told(&simulation).is_empty());
 }
 
+/// Its parallel regions say whether PEs are down by the reason.
+#[test]
+fn a_suspended_job_names_pes_that_are_down_before_a_consistent_region_that_has_given_up() {
+    let mut simulation = JobSimulation::running();
+    drive(&simulation, GIVEN_UP, 1);
+    simulation.stop(1);
+    simulation.settle();
+    told(&simulation);
+    // whether it is suspended -> reason, Events
+    let table =
+        [(true, "ProcessingElementsDown", "Suspended"), (false, condition::RESET_ATTEMPTS_EXHAUSTED, "Resumed")];
+    for (is_suspended, expected, event) in table {
+        simulation.change_spec(|spec| spec.suspend = is_suspended);
+        simulation.settle();
+        let said = condition::get(&simulation.status().conditions, condition::DEGRADED).cloned().unwrap();
+        let names_both = ["PE 1", name().as_str()].map(|part| said.message.contains(part));
+        assert_eq!((&*said.reason, names_both), (expected, [true, true]), "{}", said.message);
+        assert_eq!(told(&simulation), [event], "{is_suspended}");
+    }
+}
+
 #[test]
 fn checkpoints_of_a_region_cost_no_write_of_the_job() {
     let mut simulation = JobSimulation::running();
