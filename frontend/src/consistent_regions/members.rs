@@ -60,6 +60,11 @@ impl Member {
     pub(crate) fn is_in_several(&self) -> bool {
         self.regions.len() > 1
     }
+
+    /// The keys of its regions; its own is this.
+    fn keys_of_regions(&self, pe: &Key) -> impl Iterator<Item = Key> {
+        self.regions.iter().map(move |region| pe.sibling(&names::consistent_region(&self.job, *region)))
+    }
 }
 
 /// What the health of a region follows from, at one moment.
@@ -115,6 +120,13 @@ impl Members {
     /// What is known of a PE.
     pub(crate) fn get(&self, pe: &Key) -> Option<Member> {
         self.known().members.get(pe).cloned()
+    }
+
+    /// The regions of these PEs. No object is read.
+    pub(crate) fn regions_of(&self, pes: &[Key]) -> BTreeSet<Key> {
+        let known = self.known();
+        let members = pes.iter().filter_map(|pe| Some((pe, known.members.get(pe)?)));
+        members.flat_map(|(pe, member)| member.keys_of_regions(pe)).collect()
     }
 
     /// This moment.
@@ -188,8 +200,7 @@ impl Members {
         }
         let subscribers = self.subscribers.read();
         for member in before.iter().chain(&now) {
-            for region in &member.regions {
-                let region = key.sibling(&names::consistent_region(&member.job, *region));
+            for region in member.keys_of_regions(key) {
                 subscribers.iter().for_each(|subscriber| subscriber(&region));
             }
         }
@@ -277,6 +288,27 @@ mod tests {
                 ProcessingElementSpec { job_name, id: 3, consistent_regions, ..ProcessingElementSpec::default() };
             let found = member(&mirrors, &Key::new("n", name), &ProcessingElement::new(name, spec), None);
             assert_eq!(found.map(|member| member.pe), expected, "{name} {regions:?}");
+        }
+    }
+
+    #[test]
+    fn the_regions_of_pes_are_those_of_the_members_among_them() {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        let members = Members::of(&mirrors);
+        for (id, regions) in [(0, vec![0, 2]), (1, vec![2]), (2, vec![]), (3, vec![1])] {
+            let (job_name, consistent_regions) = ("flow".to_owned(), regions);
+            let spec = ProcessingElementSpec { job_name, id, consistent_regions, ..ProcessingElementSpec::default() };
+            let mut pe = ProcessingElement::new(&names::processing_element("flow", id), spec);
+            pe.metadata.namespace = Some("n".to_owned());
+            mirrors.processing_elements.insert(pe);
+        }
+        // PEs -> indexes of regions
+        let table: [(&[u64], &[u64]); 4] = [(&[0, 1], &[0, 2]), (&[2, 7], &[]), (&[3], &[1]), (&[], &[])];
+        for (pes, expected) in table {
+            let pes: Vec<_> = pes.iter().map(|pe| Key::new("n", &names::processing_element("flow", *pe))).collect();
+            let region = |index: &u64| Key::new("n", &names::consistent_region("flow", *index));
+            let expected: BTreeSet<_> = expected.iter().map(region).collect();
+            assert_eq!(members.regions_of(&pes), expected, "{pes:?}");
         }
     }
 }

@@ -161,7 +161,7 @@ impl PeApi {
         let (shared, elements) = (statuses(shared), &mirrors.processing_elements);
         let bundle_waits = BundleWaits::new(&shared, elements.clone(), metrics);
         let reports = Reports::new(shared, elements.clone(), are_led_away, metrics);
-        regions.losses.are_known_by(reports.regions_with_losses());
+        regions.losses.are_known_by(reports.regions_with_losses(regions.members.clone()));
         let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster)));
         let (endpoint_names, captures) = (EndpointNames::of(&mirrors.processing_elements), Captures::default());
         let (job_names, left_behind) = (JobNames::of(&mirrors.jobs), LeftBehind::of(&mirrors.processing_elements));

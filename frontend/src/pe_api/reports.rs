@@ -10,7 +10,7 @@
 //! What the mirror shows may be older than what a PE has told another replica, also if this one has written it. So of a
 //! report that is as the mirror shows, the API server is asked, when it is its turn.
 //!
-//! Knows: PEs, and what the mirror shows of them. Must not know: HTTP, who may tell.
+//! Knows: PEs, what the mirror shows of them, who says in which regions they are. Must not know: HTTP, who may tell.
 //!
 //! Invariants: a PE has one report here at most, which is its last; few are written at the same time, and of a PE that
 //! tells something else again and again one after each pause; who is answered without an error has told what is stored,
@@ -24,6 +24,7 @@
 use super::refusal::Refusal;
 use super::workers::Workers;
 use super::write::{Change, WITHIN, refusal_of, too_long};
+use crate::consistent_regions::members::Members;
 use crate::owner::owner_of_child;
 use crate::status_changes::{StatusChanges, Unchanged};
 use parking_lot::Mutex;
@@ -32,7 +33,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity, names};
+use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, troubles_of};
 use streams_kubernetes::gate::Priority;
@@ -226,13 +227,13 @@ impl Reports {
     }
 
     /// Regions of PEs that have told of connections which they lost, as long as nothing of that is known to be stored.
-    /// Whoever asks does not keep the workers going.
-    pub(super) fn regions_with_losses(&self) -> impl Fn() -> BTreeSet<Key> + Send + Sync + use<> {
-        let (inner, mirror) = (Arc::clone(&self.inner), self.mirror.clone());
+    /// Whoever asks does not keep the workers going, and does so often: no object is read.
+    pub(super) fn regions_with_losses(&self, members: Members) -> impl Fn() -> BTreeSet<Key> + Send + Sync + use<> {
+        let inner = Arc::clone(&self.inner);
         move || {
             let of_losses = |(pe, waiting): (&Key, &Waiting)| waiting.has_losses().then(|| pe.clone());
             let pes: Vec<Key> = inner.lock().waiting.iter().filter_map(of_losses).collect();
-            pes.iter().flat_map(|pe| regions_of(&mirror, pe)).collect()
+            members.regions_of(&pes)
         }
     }
 
@@ -284,13 +285,6 @@ impl Reports {
 
 fn connectivity(pe: &ProcessingElement) -> Option<&ReportedConnectivity> {
     pe.status.as_ref()?.connectivity.as_ref()
-}
-
-/// The consistent regions of a PE.
-fn regions_of(mirror: &Watch<ProcessingElement>, key: &Key) -> Vec<Key> {
-    let Some(pe) = mirror.get(key) else { return Vec::new() };
-    let region = |index: &u64| key.sibling(&names::consistent_region(&pe.spec.job_name, *index));
-    pe.spec.consistent_regions.iter().map(region).collect()
 }
 
 impl Pace {

@@ -1,6 +1,7 @@
 //! What PEs of consistent regions tell of connections that they lost (rules pe-api-4 and consistent-region-2).
 
 use super::reports::{OTHERS, Told, many};
+use crate::consistent_regions::members::Members;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -179,6 +180,8 @@ async fn regions_whose_losses_are_not_stored_are_known_until_they_are() {
         // Where no loss is counted, it is stored already.
         assert_eq!(told.answers(both).await, [503, if is_in_region { 503 } else { 204 }]);
         assert_eq!(Vec::from_iter(losses.regions()), expected);
+        let of_nobody = told.cluster.reports.regions_with_losses(Members::default());
+        assert!(of_nobody().is_empty(), "the PEs that the mirror shows are not read");
         let stored = tokio::spawn({
             let losses = losses.clone();
             async move { losses.stored().await }
