@@ -8,7 +8,7 @@
 //!
 //! Whoever asks all the time holds up itself: calls take turns by who asks for them ([`asked_by`]), and of one who is
 //! known, the calls of few changes of a kind of objects are made at a time. What holds up some of one kind holds up
-//! none of another kind.
+//! none of another kind here; so it is for the calls themselves, if the cluster of each kind has a gate of its own.
 //!
 //! What becomes of a long object is decided beside the threads that serve everybody ([`long_objects`]), where it is
 //! unpacked as well if the mirror has it. What comes from the API server is parsed, and what goes there written as

@@ -99,6 +99,11 @@ use utoipa_axum::routes;
 
 /// Field manager of what PEs tell.
 const MANAGER: Manager = Manager("streams-pe-api");
+/// Calls of the API server at the same time that PEs cause for one kind of the objects that they change. Those of each
+/// kind have a gate of their own: they are in front of nothing that the controllers do, nor of calls for another kind.
+/// What PEs tell of their connections is not among them: a thousand may tell at once, and the processors of the API
+/// server are shared, whatever gate a call has passed.
+pub(crate) const CALLS_OF_A_KIND: usize = 4;
 
 /// What the handlers need. Cheap to clone.
 #[derive(Clone)]
@@ -139,11 +144,12 @@ pub(crate) struct PeApi {
 }
 
 impl PeApi {
-    /// What the mirrors of these regions show, and writes to this cluster; what PEs tell of their connections is
-    /// written to `shared`, the cluster of the controllers, by tasks of the runtime around, unless `are_led_away`; and
-    /// so is which PEs wait for their bundles.
+    /// What the mirrors of these regions show, and writes to their cluster: those of each kind of objects to one that
+    /// `of_a_kind` makes, whose calls wait for none of another kind. What PEs tell of their connections is written to
+    /// `shared`, the cluster of the controllers, by tasks of the runtime around, unless `are_led_away`; and so is which
+    /// PEs wait for their bundles.
     pub(crate) fn new<C: Cluster>(
-        cluster: C,
+        of_a_kind: impl Fn() -> C,
         shared: C,
         boards: Boards,
         callers: Callers,
@@ -162,7 +168,7 @@ impl PeApi {
         let bundle_waits = BundleWaits::new(&shared, elements.clone(), metrics);
         let reports = Reports::new(shared, elements.clone(), are_led_away, metrics);
         regions.losses.are_known_by(reports.regions_with_losses(regions.members.clone()));
-        let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster)));
+        let changes = Arc::new(ClusterChanges::new(mirrors.clone(), || statuses(of_a_kind())));
         let (endpoint_names, captures) = (EndpointNames::of(&mirrors.processing_elements), Captures::default());
         let (job_names, left_behind) = (JobNames::of(&mirrors.jobs), LeftBehind::of(&mirrors.processing_elements));
         Self {
@@ -221,8 +227,9 @@ pub fn of_mirrors<C: Cluster>(
     metrics: &Metrics,
 ) -> (Router, impl Fn() -> bool + use<C>) {
     let regions = ConsistentRegions::of(mirrors, Term::endless());
-    let (boards, callers) = (Boards::of(mirrors), Callers::of(mirrors));
-    let api = PeApi::new(cluster.clone(), cluster, boards.clone(), callers, regions, Arc::new(|| false), metrics);
+    let (boards, callers, shared) = (Boards::of(mirrors), Callers::of(mirrors), cluster.clone());
+    let of_a_kind = || cluster.clone();
+    let api = PeApi::new(of_a_kind, shared, boards.clone(), callers, regions, Arc::new(|| false), metrics);
     (router(api), move || boards.settle_a_slice())
 }
 

@@ -6,8 +6,11 @@
 //! change of a width, which is no status: the next one of the region waits for its end.
 //!
 //! Any pod of a namespace may ask all the time. So of a PE the calls of few changes of a kind of objects are made at a
-//! time, also what is only read for one; at the gate of all these calls jobs take turns. A PE that asks for much holds
-//! up itself.
+//! time, also what is only read for one; at the gate of these calls jobs take turns. A PE that asks for much holds up
+//! itself.
+//!
+//! Calls for one kind may hang, of all namespaces. So those for each kind go to a cluster of their own, with a gate of
+//! its own: calls for one kind wait for none for another.
 //!
 //! Knows: clusters, mirrors, whose turn it is. Must not know: HTTP, what is changed.
 
@@ -84,26 +87,31 @@ pub(super) trait Changes: Send + Sync {
     ) -> BoxFuture<'a, Result<(), Refusal>>;
 }
 
-/// A cluster, and what is seen of it.
+/// A cluster, and what is seen of it. Each kind of objects has changes whose calls wait for none of another kind.
 pub(super) struct ClusterChanges<C> {
-    cluster: C,
     mirrors: Mirrors,
-    statuses: StatusChanges<C>,
+    /// Of PEs, with the names that are reserved for them.
+    elements: StatusChanges<C>,
+    exports: StatusChanges<C>,
+    imports: StatusChanges<C>,
+    /// Widths are no status; they take turns with each other in the same way.
+    regions: StatusChanges<C>,
     unsettled: Unsettled,
 }
 
 impl<C: Cluster> ClusterChanges<C> {
-    /// Writes to the cluster of these changes, of which these mirrors are.
-    pub(super) fn new(mirrors: Mirrors, statuses: StatusChanges<C>) -> Self {
+    /// Writes to the cluster of which these mirrors are; `of_a_kind` makes what changes the objects of one kind.
+    pub(super) fn new(mirrors: Mirrors, of_a_kind: impl Fn() -> StatusChanges<C>) -> Self {
         let unsettled = Unsettled::new(ENDPOINTS_MAX, &mirrors.processing_elements);
-        Self { cluster: statuses.cluster.clone(), mirrors, statuses, unsettled }
+        let (elements, exports, imports, regions) = (of_a_kind(), of_a_kind(), of_a_kind(), of_a_kind());
+        Self { mirrors, elements, exports, imports, regions, unsettled }
     }
 }
 
 impl<C: Cluster> Changes for ClusterChanges<C> {
     fn newest<'a>(&'a self, key: &'a Key, by: &'a Changer) -> BoxFuture<'a, Result<ProcessingElement, Refusal>> {
         let work = async move {
-            let found = self.statuses.read_for::<ProcessingElement>(key, by).await;
+            let found = self.elements.read_for::<ProcessingElement>(key, by).await;
             let found = found.map_err(|error| Refusal::of(&error.into()))?;
             found.ok_or_else(|| Refusal::Absent(format!("ProcessingElement {} is gone", key.name)))
         };
@@ -115,7 +123,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
         key: &'a Key,
         change: Change<ProcessingElement>,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
-        Box::pin(self.change_status(&self.mirrors.processing_elements, key, change))
+        Box::pin(change_status(&self.elements, &self.mirrors.processing_elements, key, change))
     }
 
     fn add_endpoint<'a>(
@@ -145,11 +153,11 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
     }
 
     fn export<'a>(&'a self, key: &'a Key, change: Change<Export>) -> BoxFuture<'a, Result<(), Refusal>> {
-        Box::pin(self.change_status(&self.mirrors.exports, key, change))
+        Box::pin(change_status(&self.exports, &self.mirrors.exports, key, change))
     }
 
     fn import<'a>(&'a self, key: &'a Key, change: Change<Import>) -> BoxFuture<'a, Result<(), Refusal>> {
-        Box::pin(self.change_status(&self.mirrors.imports, key, change))
+        Box::pin(change_status(&self.imports, &self.mirrors.imports, key, change))
     }
 
     fn width<'a>(
@@ -160,8 +168,8 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
         by: &'a Changer,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         let work = async move {
-            let turn = self.statuses.turn::<ParallelRegion>(key, by).await;
-            let (cluster, regions) = (self.cluster.clone(), self.mirrors.parallel_regions.clone());
+            let turn = self.regions.turn::<ParallelRegion>(key, by).await;
+            let (cluster, regions) = (self.regions.cluster.clone(), self.mirrors.parallel_regions.clone());
             let task = WidthTask { cluster, regions, turn, key: key.clone(), uid: uid.map(str::to_owned), width };
             to_its_end(Arc::clone(&by.group), task.write()).await
         };
@@ -322,11 +330,11 @@ impl<C: Cluster> ClusterChanges<C> {
         endpoint: &str,
         change: Change<ProcessingElement>,
     ) -> EndpointTask<C> {
-        let turn = self.statuses.turn::<ProcessingElement>(&pe.key, change.changer()).await;
+        let turn = self.elements.turn::<ProcessingElement>(&pe.key, change.changer()).await;
         EndpointTask {
-            cluster: self.cluster.clone(),
+            cluster: self.elements.cluster.clone(),
             elements: self.mirrors.processing_elements.clone(),
-            statuses: self.statuses.clone(),
+            statuses: self.elements.clone(),
             unsettled: self.unsettled.clone(),
             turn,
             pe: pe.clone(),
@@ -334,20 +342,20 @@ impl<C: Cluster> ClusterChanges<C> {
             change,
         }
     }
+}
 
-    /// Writes the object that `change` makes of the one that is there, with another status; nothing, if it makes none.
-    ///
-    /// # Errors
-    /// `change` refuses; the object is gone; the API server refuses, or nothing comes of it in time.
-    async fn change_status<K: Object + Mirrored>(
-        &self,
-        mirror: &Watch<K>,
-        key: &Key,
-        change: Change<K>,
-    ) -> Result<(), Refusal> {
-        let made = timeout(WITHIN, self.statuses.make(mirror, key, &change)).await;
-        made.map_err(|_| too_long())?.map(|_| ()).map_err(|why| refusal_of::<K>(key, why))
-    }
+/// Writes the object that `change` makes of the one that is there, with another status; nothing, if it makes none.
+///
+/// # Errors
+/// `change` refuses; the object is gone; the API server refuses, or nothing comes of it in time.
+async fn change_status<C: Cluster, K: Object + Mirrored>(
+    statuses: &StatusChanges<C>,
+    mirror: &Watch<K>,
+    key: &Key,
+    change: Change<K>,
+) -> Result<(), Refusal> {
+    let made = timeout(WITHIN, statuses.make(mirror, key, &change)).await;
+    made.map_err(|_| too_long())?.map(|_| ()).map_err(|why| refusal_of::<K>(key, why))
 }
 
 /// Makes a change, and waits until the board has looked at what has come of it. Both have the time of one write: a look

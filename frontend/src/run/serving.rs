@@ -36,11 +36,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Calls of the API server that PEs cause at the same time. They have a gate of their own: they are in front of nothing
-/// that the controllers do. What PEs tell of their connections is not among them: a thousand may tell at once, and the
-/// processors of the API server are shared, whatever gate a call has passed.
-const PE_API_CALLS: usize = 8;
-/// The same for callers of the subscription API: they are in front of no PE.
+/// Calls of the API server for callers of the subscription API at the same time. They have a gate of their own: they
+/// are in front of no PE, and of nothing that the controllers do.
 const SUBSCRIPTION_CALLS: usize = 8;
 /// The same for dry runs of requests to resize: they are in front of nothing that the controllers do.
 const DRY_RUN_CALLS: usize = 4;
@@ -138,11 +135,12 @@ pub(super) async fn pes(base: &Base, options: &RunOptions, tasks: &mut Tasks) ->
     let listener = listen(options.endpoints.pe_api_listen, "--pe-api-listen").await?;
     tracing::info!(address = %listener.local_addr()?, "serving the PE API");
     let grace = options.time_outs.grace_seconds;
-    let (own, shared) = (base.cluster(Gate::new(Limits::of(PE_API_CALLS), metrics)), base.cluster(gate.clone()));
+    let of_a_kind = || base.cluster(Gate::new(Limits::of(pe_api::CALLS_OF_A_KIND), metrics));
+    let shared = base.cluster(gate.clone());
     let (stop, seen) = (asked_to_stop.clone(), mirrors.clone());
     let are_led_away = Arc::new(move || stop.is_cancelled() || seen.too_old().is_some());
     let (boards, callers, regions) = (boards.clone(), callers.clone(), regions.clone());
-    let pe_api = PeApi::new(own, shared, boards, callers, regions, are_led_away, metrics);
+    let pe_api = PeApi::new(of_a_kind, shared, boards, callers, regions, are_led_away, metrics);
     tasks.background.spawn("tasks of the PE API", pe_api.task_ended());
     let ends = CancellationToken::new();
     let awake = Awake::default();

@@ -140,7 +140,8 @@ async fn nobody_is_known_before_the_mirrors_are_filled() {
     let server = Server::new();
     jobs(&server);
     let connection = server.connect();
-    let api = PeApi::new(connection.clone(), connection, boards, callers, regions, Arc::new(|| false), &metrics);
+    let (of_a_kind, shared) = (|| connection.clone(), connection.clone());
+    let api = PeApi::new(of_a_kind, shared, boards, callers, regions, Arc::new(|| false), &metrics);
     let mut known = Box::pin(api.known(PE.parse().unwrap()));
     assert!(timeout(Duration::from_secs(30), &mut known).await.is_err());
     let _mirrors = LateMirrors::fill(&server, mirrors);

@@ -105,18 +105,23 @@ impl Cluster {
     }
 
     fn of(server: Server) -> Self {
+        let connection = server.connect();
+        Self::with_calls(server, &connection, || connection.clone())
+    }
+
+    /// The calls for each kind of objects that PEs change go to a connection that `of_a_kind` makes.
+    fn with_calls(server: Server, connection: &Connection, of_a_kind: impl Fn() -> Connection) -> Self {
         let metrics = Metrics::new("test");
         let mirrors = Mirrors::new(&metrics);
         let boards = Boards::of(&mirrors);
         let callers = Callers::of(&mirrors);
         let regions = ConsistentRegions::of(&mirrors, Term::endless());
         let mirrors = LateMirrors::fill(&server, mirrors);
-        let connection = server.connect();
+        let connection = connection.clone();
         let are_led_away = Arc::new(AtomicBool::new(false));
         let led_away = Arc::clone(&are_led_away);
         let led_away = Arc::new(move || led_away.load(Ordering::SeqCst));
-        let (own, shared) = (connection.clone(), connection.clone());
-        let api = PeApi::new(own, shared, boards, callers, regions.clone(), led_away, &metrics);
+        let api = PeApi::new(of_a_kind, connection.clone(), boards, callers, regions.clone(), led_away, &metrics);
         let reports = api.reports.clone();
         Self { server, connection, mirrors, regions, reports, are_led_away, router: router(api.clone()), api }
     }

@@ -29,7 +29,8 @@ async fn nobody_is_answered_from_mirrors_that_are_not_filled() {
     let (boards, callers) = (Boards::of(&mirrors), Callers::of(&mirrors));
     let regions = ConsistentRegions::of(&mirrors, Term::endless());
     let connection = Server::new().connect();
-    let api = PeApi::new(connection.clone(), connection, boards, callers, regions, Arc::new(|| false), &metrics);
+    let (of_a_kind, shared) = (|| connection.clone(), connection.clone());
+    let api = PeApi::new(of_a_kind, shared, boards, callers, regions, Arc::new(|| false), &metrics);
     // A report that was answered would not be told again: it is answered when the PE has given up on it.
     for (method, path, is_heard) in
         [(Method::GET, SUBSCRIPTIONS, true), (Method::PUT, "/api/state/job/srcjob/pe/1/connectivity", false)]

@@ -3,16 +3,20 @@
 use super::objects::{by_properties, importing, region, subscribed};
 use super::{Cluster, SUBSCRIPTIONS, properties, registration, request, send};
 use crate::long_objects::LongObjects;
+use crate::pe_api::CALLS_OF_A_KIND;
 use crate::status_changes::{Basis, Changer, StatusChanges};
 use axum::body::Body;
 use axum::http::Method;
+use futures::future::join_all;
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Manager;
-use streams_kubernetes::gate::Priority;
-use streams_kubernetes_fake::Server;
+use streams_kubernetes::gate::{Gate, Limits, Priority};
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes_fake::{Connection, Server};
 use tokio::time::sleep;
 use tower::ServiceExt as _;
 
@@ -41,24 +45,49 @@ async fn changes(cluster: &mut Cluster, kind: &str, status: u16) {
     cluster.expect(exchange, status, "").await;
 }
 
+/// The gate of the calls for a kind.
+fn gate() -> Gate {
+    Gate::new(Limits::of(CALLS_OF_A_KIND), &Metrics::new("test"))
+}
+
+/// A connection whose calls pass this gate, beside those of others. No write of the kind is answered, and each of these
+/// namespaces has as many of them at the same time as a namespace may have.
+fn hanging_at(gate: Gate, server: &Server, hanging: &'static str, namespaces: &'static [&'static str]) -> Connection {
+    let connection = server.connect();
+    connection.meanwhile(move |call| {
+        let hangs = call.kind == hanging && call.verb.is_write();
+        let (gate, own) = (gate.clone(), Arc::clone(&call.key.namespace));
+        Box::pin(async move {
+            if hangs {
+                let of_each = namespaces.iter().flat_map(|namespace| [namespace; 2]);
+                let writes: Vec<_> = of_each.map(|namespace| gate.call(namespace, pending::<()>())).collect();
+                join_all(writes).await;
+            }
+            gate.call("others", async {}).await;
+            gate.call(&own, async {}).await;
+        })
+    });
+    connection
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_kind_whose_calls_hang_holds_up_no_other() {
-    for hanging in KINDS {
-        let mut cluster = Cluster::with(with_all_kinds);
-        cluster.connection.meanwhile(move |call| {
-            let hangs = call.kind == hanging && call.verb.is_write();
-            Box::pin(async move {
-                if hangs {
-                    pending::<()>().await;
-                }
-            })
-        });
-        // The operator asks again.
-        for _ in 0..3 {
-            changes(&mut cluster, hanging, 503).await;
-        }
-        for kind in KINDS.into_iter().filter(|kind| *kind != hanging) {
-            changes(&mut cluster, kind, 204).await;
+async fn a_kind_whose_calls_hang_holds_up_no_other_at_the_gate_either() {
+    // Namespaces of which they hang.
+    const TABLE: [&[&str]; 2] = [&["n"], &["n", "o", "p", "q"]];
+    for namespaces in TABLE {
+        for hanging in KINDS {
+            let server = Server::new();
+            with_all_kinds(&server);
+            let (connection, calls_at) = (server.connect(), server.clone());
+            let of_a_kind = || hanging_at(gate(), &calls_at, hanging, namespaces);
+            let mut cluster = Cluster::with_calls(server, &connection, of_a_kind);
+            // The operator asks again.
+            for _ in 0..3 {
+                changes(&mut cluster, hanging, 503).await;
+            }
+            for kind in KINDS.into_iter().filter(|kind| *kind != hanging) {
+                changes(&mut cluster, kind, 204).await;
+            }
         }
     }
 }
