@@ -24,7 +24,7 @@ use crate::long_objects::LongObjects;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
-use streams_kubernetes::gate::{Priority, asked_by};
+use streams_kubernetes::gate::{Asker, Priority, asked_by};
 use streams_kubernetes::queue::Owner;
 use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_kubernetes::writer::Writer;
@@ -57,8 +57,15 @@ pub(crate) struct Change<K, E> {
 pub(crate) struct Changer {
     /// Those of a namespace in another one of these groups take turns, in calls and with long objects.
     pub(crate) group: Arc<str>,
-    /// Who it is, in all namespaces, if that is known.
+    /// Who it is, in all namespaces, if that is known. Those of a group who are known take turns in calls.
     pub(crate) one: Option<Arc<str>>,
+}
+
+impl Changer {
+    /// Who asks for its calls.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker { group: Arc::clone(&self.group), one: self.one.clone().unwrap_or_default() }
+    }
 }
 
 impl<K, E> Change<K, E> {
@@ -208,7 +215,7 @@ impl<C: Cluster> StatusChanges<C> {
     /// The API server does not answer, or refuses.
     pub(crate) async fn read_for<K: Object>(&self, key: &Key, by: &Changer) -> kube::Result<Option<K>> {
         let _turn = self.turns.of_changer(&K::kind(&()), by).await;
-        asked_by(Arc::clone(&by.group), self.priority.of(self.cluster.get::<K>(key))).await
+        asked_by(by.asker(), self.priority.of(self.cluster.get::<K>(key))).await
     }
 
     /// The same as [`Self::make`], by somebody whose turn it is.
@@ -245,7 +252,7 @@ impl<C: Cluster> StatusChanges<C> {
                 let writer = (self.cluster.clone(), self.manager);
                 // What is known of the work around does not go along into a task.
                 let task = self.priority.of(write_to_its_end(writer, mirror.clone(), key.clone(), wanted, turn));
-                let task = asked_by(Arc::clone(&change.by.group), task);
+                let task = asked_by(change.by.asker(), task);
                 let Ok((written, is_shown, back)) = tokio::spawn(task.in_current_span()).await else {
                     return Err(Unchanged::Unknown);
                 };
@@ -307,7 +314,7 @@ impl<C: Cluster> StatusChanges<C> {
 
     async fn read<K: Object, E>(&self, key: &Key, change: &Change<K, E>) -> Result<Option<K>, Unchanged<E>> {
         let read = self.priority.of(self.cluster.get::<K>(key));
-        let read = asked_by(Arc::clone(&change.by.group), read).await;
+        let read = asked_by(change.by.asker(), read).await;
         read.map_err(|error| Unchanged::Unread(error.into()))
     }
 }

@@ -105,8 +105,8 @@ impl Caller {
         self.may_change(job, |speaker| speaker.job == *job && speaker.is_of(&of_job)).map(|_| ())
     }
 
-    /// The caller, as one of the PEs of this job that ask for changes: jobs take turns, and of a PE few changes are
-    /// made at a time.
+    /// The caller, as one of the PEs of this job that ask for changes: jobs take turns, in each its PEs, and of a PE
+    /// few changes are made at a time.
     pub(super) fn changer(&self, job: &str) -> Changer {
         let of_job = self.pes.iter().find(|speaker| speaker.job == job);
         let pe = of_job.map(|speaker| Key::new(&self.namespace, &names::processing_element(job, speaker.pe)));

@@ -6,8 +6,8 @@
 //! change of a width, which is no status: the next one of the region waits for its end.
 //!
 //! Any pod of a namespace may ask all the time. So of a PE the calls of few changes of a kind of objects are made at a
-//! time, also what is only read for one; at the gate of these calls jobs take turns. A PE that asks for much holds up
-//! itself.
+//! time, also what is only read for one; at the gate of these calls jobs take turns, and in each its PEs. A PE that
+//! asks for much holds up itself.
 //!
 //! Calls for one kind may hang, of all namespaces. So those for each kind go to a cluster of their own, with a gate of
 //! its own: calls for one kind wait for none for another.
@@ -23,13 +23,12 @@ use crate::status_changes::{self, Changer, StatusChanges, Turn, Unchanged, is_sh
 use futures::future::BoxFuture;
 use kube::core::Status;
 use serde_json::json;
-use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Export, Import, ParallelRegion, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, Object};
 use streams_kubernetes::error::NOT_A_STATUS;
-use streams_kubernetes::gate::asked_by;
+use streams_kubernetes::gate::{Asker, asked_by};
 use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio::time::timeout;
 use tracing::Instrument as _;
@@ -134,7 +133,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         let work = async move {
             let task = self.endpoint_task(pe, endpoint, change).await;
-            to_its_end(task.asked_by(), task.register()).await
+            to_its_end(task.asker(), task.register()).await
         };
         Box::pin(within(work))
     }
@@ -147,7 +146,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         let work = async move {
             let task = self.endpoint_task(pe, endpoint, change).await;
-            to_its_end(task.asked_by(), task.unregister()).await
+            to_its_end(task.asker(), task.unregister()).await
         };
         Box::pin(within(work))
     }
@@ -171,7 +170,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
             let turn = self.regions.turn::<ParallelRegion>(key, by).await;
             let (cluster, regions) = (self.regions.cluster.clone(), self.mirrors.parallel_regions.clone());
             let task = WidthTask { cluster, regions, turn, key: key.clone(), uid: uid.map(str::to_owned), width };
-            to_its_end(Arc::clone(&by.group), task.write()).await
+            to_its_end(by.asker(), task.write()).await
         };
         Box::pin(within(work))
     }
@@ -243,8 +242,9 @@ struct EndpointTask<C> {
 }
 
 impl<C: Cluster> EndpointTask<C> {
-    fn asked_by(&self) -> Arc<str> {
-        Arc::clone(&self.change.changer().group)
+    /// Who asks for its calls.
+    fn asker(&self) -> Asker {
+        self.change.changer().asker()
     }
 
     /// Reserves the name and writes the endpoint. If it was not written, the name is given back.
@@ -314,12 +314,12 @@ fn is_unwritten(why: &Unchanged<Refusal>) -> bool {
     }
 }
 
-/// Waits for work, whose calls this group asks for, and that goes on if nobody waits for it any more.
+/// Waits for work, whose calls this one asks for, and that goes on if nobody waits for it any more.
 async fn to_its_end(
-    group: Arc<str>,
+    asker: Asker,
     work: impl Future<Output = Result<(), Refusal>> + Send + 'static,
 ) -> Result<(), Refusal> {
-    tokio::spawn(asked_by(group, work).in_current_span()).await.unwrap_or_else(|_| Err(too_long()))
+    tokio::spawn(asked_by(asker, work).in_current_span()).await.unwrap_or_else(|_| Err(too_long()))
 }
 
 impl<C: Cluster> ClusterChanges<C> {

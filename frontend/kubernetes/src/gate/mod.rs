@@ -3,9 +3,9 @@
 //! A controller that floods the API server makes everybody wait inside of it, where nobody is more urgent than another.
 //! So calls wait here instead: a call begins when it has a [`Pass`], and gives it back at its end.
 //!
-//! Who calls says what for, once for everything that a piece of work does ([`Priority::of`]), and for whom, if several
-//! of a namespace take turns ([`asked_by`]); the calls themselves know nothing of it. Work that has failed again
-//! and again makes way ([`making_way`]): none of its calls goes first.
+//! Who calls says what for, once for everything that a piece of work does ([`Priority::of`]), and for whom, if groups
+//! of a namespace take turns, or several in such a group ([`asked_by`]); the calls themselves know nothing of it. Work
+//! that has failed again and again makes way ([`making_way`]): none of its calls goes first.
 //! Whoever measures the work ([`stopwatch`]) is told how long its calls waited.
 //!
 //! Who makes a call says how each try of it ends ([`tried`]), and has no place while it waits for the next one
@@ -47,9 +47,18 @@ use tokio::time::{Instant, timeout_at};
 task_local! {
     static PRIORITY: Priority;
     /// Who in its namespace asks for the work that is going on.
-    static ASKER: Arc<str>;
+    static ASKER: Asker;
     /// The place of the call that is being made; it has none while it is set aside.
     static PLACE: Cell<Option<Pass>>;
+}
+
+/// Who in a namespace asks for calls. What is left empty is not told apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asker {
+    /// Groups of a namespace take turns.
+    pub group: Arc<str>,
+    /// Those of a group take turns in it, however many calls each of them has there.
+    pub one: Arc<str>,
 }
 
 /// How a try of a call ended.
@@ -95,7 +104,7 @@ pub(crate) async fn set_aside(wait: impl Future<Output = ()>, until: Instant) {
 }
 
 /// Does `work`, whose calls take turns with those that others of the namespace ask for.
-pub async fn asked_by<F: Future>(asker: Arc<str>, work: F) -> F::Output {
+pub async fn asked_by<F: Future>(asker: Asker, work: F) -> F::Output {
     ASKER.scope(asker, work).await
 }
 
@@ -138,7 +147,7 @@ struct Waiting {
 #[derive(Clone)]
 struct PassOf {
     namespace: Arc<str>,
-    asker: Arc<str>,
+    asker: Asker,
     priority: Priority,
 }
 
@@ -205,20 +214,20 @@ impl Gate {
     /// Waits until a call may be made for this namespace, with the priority of the work that is going on.
     pub async fn wait(&self, namespace: &str) -> Pass {
         // Nearly all work is asked for by nobody in particular.
-        let asker = ASKER.try_with(Arc::clone).unwrap_or_default();
+        let asker = ASKER.try_with(Asker::clone).unwrap_or_default();
         let of = PassOf { namespace: namespace.into(), asker, priority: Priority::of_call() };
         self.pass(of, Turn::Last).await
     }
 
     async fn pass(&self, of: PassOf, turn: Turn) -> Pass {
-        let PassOf { namespace, asker, priority } = of.clone();
-        let owner = Owner { namespace, object: asker };
+        let PassOf { namespace, asker: Asker { group, one }, priority } = of.clone();
+        let owner = Owner { namespace, object: group };
         let (wake, woken) = oneshot::channel();
         let begun = Instant::now();
         let waiting = Waiting { pass: of, wake };
         match turn {
-            Turn::First => self.state().ask_again(owner, priority, waiting, begun),
-            Turn::Last => self.state().ask(owner, priority, waiting, begun),
+            Turn::First => self.state().ask_again(owner, one, priority, waiting, begun),
+            Turn::Last => self.state().ask(owner, one, priority, waiting, begun),
         }
         self.let_in();
         // The sender is dropped only when nobody waits any more.
@@ -540,16 +549,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_ask_in_a_namespace_take_turns() {
-        let (gate, order) = (gate(1), Arc::new(Mutex::new(Vec::new())));
-        let first = gate.wait("a").await;
-        let calls = ["x", "x", "x", "y", "z"].map(|asker| {
-            let (gate, order) = (gate.clone(), Arc::clone(&order));
-            asked_by(asker.into(), async move { gate.call("a", async { order.lock().push(asker) }).await })
-        });
-        let end = async { drop(first) };
-        tokio::join!(futures::future::join_all(calls), end);
-        assert_eq!(order.lock().concat(), "xyzxx");
+    async fn those_who_ask_in_a_namespace_take_turns_and_so_do_those_of_a_group() {
+        // who asks, groups and those in them -> the order in which they are let in
+        let table: [(&[&str], &str); 3] = [
+            (&["x1", "x1", "x1", "y1", "z1"], "x1 y1 z1 x1 x1"),
+            (&["x1", "x1", "x1", "x2", "x3"], "x1 x2 x3 x1 x1"),
+            (&["x1", "x1", "x2", "x2", "y1", "y1"], "x1 y1 x2 y1 x1 x2"),
+        ];
+        for (askers, expected) in table {
+            let (gate, order) = (gate(1), Arc::new(Mutex::new(Vec::new())));
+            let first = gate.wait("a").await;
+            let calls = askers.iter().map(|asker| {
+                let (gate, order, (group, one)) = (gate.clone(), Arc::clone(&order), asker.split_at(1));
+                let call = async move { gate.call("a", async { order.lock().push(*asker) }).await };
+                asked_by(Asker { group: group.into(), one: one.into() }, call)
+            });
+            let end = async { drop(first) };
+            tokio::join!(futures::future::join_all(calls), end);
+            assert_eq!(order.lock().join(" "), expected, "{askers:?}");
+        }
     }
 
     /// Namespaces have a webhook that is silent, whose calls take 5 s and fail, or one that is slow, whose calls take

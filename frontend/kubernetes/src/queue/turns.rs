@@ -1,11 +1,13 @@
-//! Whose turn it is: keys that wait, handed out in turn to namespaces, and within a namespace to the objects in it.
+//! Whose turn it is: keys that wait, handed out in turn to namespaces, within a namespace to the objects in it, and
+//! within an object to those who are told apart there.
 //!
 //! Knows: who a key belongs to. Must not know: what becomes of keys, time.
 //!
 //! Invariants: a namespace or an object without a waiting key takes no memory. Between two keys of one namespace each
-//! other namespace that waits, and may, gets one; so do the objects within a namespace. Keys of one object come out in
-//! the order in which they went in. Patient keys come after the others of their namespace, whatever object those belong
-//! to, but for one in nine.
+//! other namespace that waits, and may, gets one; so do the objects within a namespace, and those who are told apart
+//! within an object. Keys of one of these, or of an object where nobody is told apart, come out in the order in which
+//! they went in. Patient keys come after the others of their namespace, whatever object those belong to, but for one in
+//! nine.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -34,10 +36,13 @@ impl<T> Default for Turns<T> {
     }
 }
 
+/// Keys of an object, by whom they are told apart; all under the empty name if they are not.
+type OfObject<T> = Ring<VecDeque<T>>;
+
 /// Keys of a namespace, by object.
 struct Namespace<T> {
-    usual: Ring<VecDeque<T>>,
-    patient: Ring<VecDeque<T>>,
+    usual: Ring<OfObject<T>>,
+    patient: Ring<OfObject<T>>,
     /// Keys that went before patient ones since one of those had its turn.
     in_a_row: u32,
 }
@@ -52,8 +57,9 @@ impl<T> Namespace<T> {
     fn pop(&mut self, mut counts: impl FnMut(&T) -> bool) -> Option<T> {
         let Self { usual, patient, in_a_row } = self;
         let is_patients_turn = *in_a_row >= BEFORE_PATIENT;
-        let mut pop =
-            |objects: &mut Ring<VecDeque<T>>| objects.pop(|_, items| next(items, &mut counts), VecDeque::is_empty);
+        let mut pop = |objects: &mut Ring<OfObject<T>>| {
+            objects.pop(|_, ones| ones.pop(|_, items| next(items, &mut counts), VecDeque::is_empty), Ring::is_empty)
+        };
         if !is_patients_turn && let Some(item) = pop(usual) {
             *in_a_row = if patient.is_empty() { 0 } else { *in_a_row + 1 };
             return Some(item);
@@ -74,17 +80,22 @@ impl<T> Turns<T> {
 
     /// The item waits, behind those of its object.
     pub fn push(&mut self, owner: Owner, item: T) {
-        self.namespaces.entry(owner.namespace).usual.entry(owner.object).push_back(item);
+        self.push_of(owner, Arc::default(), item);
     }
 
-    /// The item waits, before those of its object.
-    pub(crate) fn push_first(&mut self, owner: Owner, item: T) {
-        self.namespaces.entry(owner.namespace).usual.entry(owner.object).push_front(item);
+    /// The item waits, behind those of its object that are of this one, too.
+    pub(crate) fn push_of(&mut self, owner: Owner, one: Arc<str>, item: T) {
+        self.namespaces.entry(owner.namespace).usual.entry(owner.object).entry(one).push_back(item);
+    }
+
+    /// The item waits, before those of its object that are of this one, too.
+    pub(crate) fn push_first_of(&mut self, owner: Owner, one: Arc<str>, item: T) {
+        self.namespaces.entry(owner.namespace).usual.entry(owner.object).entry(one).push_front(item);
     }
 
     /// Others of the namespace go first.
     pub(crate) fn push_patient(&mut self, owner: Owner, item: T) {
-        self.namespaces.entry(owner.namespace).patient.entry(owner.object).push_back(item);
+        self.namespaces.entry(owner.namespace).patient.entry(owner.object).entry(Arc::default()).push_back(item);
     }
 
     /// The next item that `counts`, of a namespace that `may` have a turn. Items that do not count are dropped on the
@@ -95,12 +106,12 @@ impl<T> Turns<T> {
 
     /// Drops all items that do not count. What is left keeps its order.
     pub fn retain(&mut self, mut counts: impl FnMut(&T) -> bool) {
-        let mut of_objects = |objects: &mut Ring<VecDeque<T>>| {
-            objects.retain(|items| items.retain(&mut counts), VecDeque::is_empty);
-        };
         let of_namespace = |keys: &mut Namespace<T>| {
-            of_objects(&mut keys.usual);
-            of_objects(&mut keys.patient);
+            for objects in [&mut keys.usual, &mut keys.patient] {
+                let of_object =
+                    |ones: &mut OfObject<T>| ones.retain(|items| items.retain(&mut counts), VecDeque::is_empty);
+                objects.retain(of_object, Ring::is_empty);
+            }
         };
         self.namespaces.retain(of_namespace, Namespace::is_empty);
     }
@@ -242,9 +253,25 @@ mod tests {
     #[test]
     fn what_comes_first_goes_before_others_of_its_object_only() {
         let mut turns = turns(&[("a", "x", 1), ("a", "y", 2), ("b", "x", 3)]);
-        turns.push_first(Owner { namespace: "a".into(), object: "x".into() }, 4);
-        turns.push_first(Owner { namespace: "c".into(), object: "x".into() }, 5);
+        turns.push_first_of(Owner { namespace: "a".into(), object: "x".into() }, Arc::default(), 4);
+        turns.push_first_of(Owner { namespace: "c".into(), object: "x".into() }, Arc::default(), 5);
         assert_eq!(rest(&mut turns), [4, 3, 5, 2, 1]);
+    }
+
+    #[test]
+    fn those_who_are_told_apart_within_an_object_take_turns_and_its_turns_are_no_more_for_that() {
+        let mut turns = turns(&[("a", "y", 20), ("a", "y", 21), ("a", "y", 22)]);
+        let owner = || Owner { namespace: "a".into(), object: "x".into() };
+        for (one, item) in [("p", 1), ("p", 2), ("p", 3), ("q", 4), ("r", 5), ("r", 6)] {
+            turns.push_of(owner(), one.into(), item);
+        }
+        turns.push_first_of(owner(), "r".into(), 7);
+        assert_eq!(rest(&mut turns), [20, 1, 21, 4, 22, 7, 2, 5, 3, 6]);
+        turns.push_of(owner(), "p".into(), 1);
+        turns.push_of(owner(), "q".into(), 2);
+        turns.retain(|item| item % 2 == 0);
+        assert_eq!(rest(&mut turns), [2]);
+        assert!(turns.namespaces.parts.is_empty());
     }
 
     #[test]

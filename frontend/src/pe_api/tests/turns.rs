@@ -1,7 +1,7 @@
 //! What holds up some changes of a PE, and what goes on meanwhile.
 
-use super::objects::{by_properties, importing, region, subscribed};
-use super::{Cluster, SUBSCRIPTIONS, properties, registration, request, send};
+use super::objects::{by_properties, element, importing, jobs, region, subscribed};
+use super::{Cluster, Exchange, NEIGHBOUR, SUBSCRIPTIONS, properties, registration, request, send};
 use crate::long_objects::LongObjects;
 use crate::pe_api::CALLS_OF_A_KIND;
 use crate::status_changes::{Basis, Changer, StatusChanges};
@@ -90,6 +90,40 @@ async fn a_kind_whose_calls_hang_holds_up_no_other_at_the_gate_either() {
             }
         }
     }
+}
+
+/// Forty PEs of a job ask for a name that another one has, each four times at once. A call takes 30 ms.
+#[tokio::test(start_paused = true)]
+async fn at_the_gate_a_pe_waits_for_one_call_of_each_other_one_of_its_job() {
+    let crowd = 10..50_u8;
+    let address = |pe: u8| format!("10.0.1.{pe}");
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        crowd.clone().for_each(|pe| element(server, "srcjob", pe.into(), &address(pe)));
+    });
+    let gate = gate();
+    cluster.connection.meanwhile(move |call| {
+        let (gate, namespace) = (gate.clone(), Arc::clone(&call.key.namespace));
+        Box::pin(async move { gate.call(&namespace, sleep(Duration::from_millis(30))).await })
+    });
+    cluster.expect(registration(0), 204, "").await;
+    let router = cluster.router.clone();
+    let ask = |pe: u8| {
+        let (from, body) = (address(pe), "{\"port\": 80}");
+        let path = format!("/api/endpoints/job/srcjob/pe/{pe}/endpoint/test");
+        let exchange = Exchange { from: &from, ..send(Method::PUT, &path, body) };
+        router.clone().oneshot(request(&exchange, Body::from(body)))
+    };
+    let asking = join_all(crowd.flat_map(|pe| [pe; 4]).map(ask).collect::<Vec<_>>());
+    let neighbour = async {
+        sleep(Duration::from_millis(10)).await;
+        let path = "/api/endpoints/job/srcjob/pe/0/endpoint/test";
+        let other_port = Exchange { from: NEIGHBOUR, ..send(Method::PUT, path, "{\"port\": 81}") };
+        cluster.expect(other_port, 204, "").await;
+    };
+    let (answers, ()) = tokio::join!(asking, neighbour);
+    let refused = answers.into_iter().filter(|answer| answer.as_ref().unwrap().status().as_u16() == 400).count();
+    assert!(refused >= 40, "{refused} have had their turns");
 }
 
 /// Such as what the PE has told of its connections, which waits behind what the controllers do.

@@ -257,14 +257,14 @@ impl<W> State<W> {
         }
     }
 
-    /// A call waits.
-    pub(super) fn ask(&mut self, owner: Owner, priority: Priority, waiter: W, now: Instant) {
-        self.wait(owner, priority, now, |turns, owner| turns.push(owner, waiter));
+    /// A call waits, that one of those asks for who take turns within its owner.
+    pub(super) fn ask(&mut self, owner: Owner, one: Arc<str>, priority: Priority, waiter: W, now: Instant) {
+        self.wait(owner, priority, now, |turns, owner| turns.push_of(owner, one, waiter));
     }
 
-    /// A call that was let in before waits once more, before others of its owner.
-    pub(super) fn ask_again(&mut self, owner: Owner, priority: Priority, waiter: W, now: Instant) {
-        self.wait(owner, priority, now, |turns, owner| turns.push_first(owner, waiter));
+    /// A call that was let in before waits once more, before others that the same one asks for.
+    pub(super) fn ask_again(&mut self, owner: Owner, one: Arc<str>, priority: Priority, waiter: W, now: Instant) {
+        self.wait(owner, priority, now, |turns, owner| turns.push_first_of(owner, one, waiter));
     }
 
     fn wait(&mut self, owner: Owner, priority: Priority, now: Instant, push: impl FnOnce(&mut Turns<W>, Owner)) {

@@ -13,7 +13,7 @@ fn let_in(state: &mut State<&'static str>, now: Instant) -> Vec<&'static str> {
 fn ask(state: &mut State<&'static str>, calls: &[&'static str], now: Instant) {
     for call in calls {
         let (namespace, priority) = of(call);
-        state.ask(Owner { namespace, ..Owner::default() }, priority, call, now);
+        state.ask(Owner { namespace, ..Owner::default() }, Arc::default(), priority, call, now);
     }
 }
 
@@ -311,7 +311,7 @@ fn a_call_that_is_tried_again_is_the_next_of_its_namespace() {
     let mut state = State::new(Limits { all: 4, alone: 4, beside_others: 4, patient: 4, awaited: 4 });
     ask(&mut state, &["a-normal-1", "b-normal-1"], now);
     let (namespace, priority) = of("b-normal-2");
-    state.ask_again(Owner { namespace, ..Owner::default() }, priority, "b-normal-2", now);
+    state.ask_again(Owner { namespace, ..Owner::default() }, Arc::default(), priority, "b-normal-2", now);
     assert_eq!(let_in(&mut state, now), ["a-normal-1", "b-normal-2", "b-normal-1"]);
 }
 
@@ -476,7 +476,8 @@ proptest! {
                 state.leave(&namespace, priority, now, took);
             } else {
                 let call = (Arc::from(namespace.to_string()), Priority::ALL[priority]);
-                state.ask(Owner { namespace: Arc::clone(&call.0), ..Owner::default() }, call.1, call, now);
+                let owner = Owner { namespace: Arc::clone(&call.0), ..Owner::default() };
+                state.ask(owner, Arc::default(), call.1, call, now);
                 waiting += 1;
             }
             now += Duration::from_millis(millis);
