@@ -18,6 +18,7 @@
 //! * A call waits only while others are under way, or rest after their end. Then the next one is let in.
 //! * Namespaces whose calls fail, or take long, by themselves have a part of all places. Nobody else waits for those.
 //! * However much of a higher priority there is, a call of a lower one has its turn.
+//! * Little is kept of those who wait no more, also while nobody is let in.
 //! * Neither the Lease nor a watch passes here.
 
 mod begun;
@@ -158,6 +159,12 @@ enum Turn {
     Last,
 }
 
+/// Somebody waits as long as it lives.
+struct InLine<'a> {
+    gate: &'a Gate,
+    has_pass: bool,
+}
+
 /// A call may be made while this exists.
 pub struct Pass {
     gate: Gate,
@@ -220,19 +227,15 @@ impl Gate {
     }
 
     async fn pass(&self, of: PassOf, turn: Turn) -> Pass {
-        let PassOf { namespace, asker: Asker { group, one }, priority } = of.clone();
-        let owner = Owner { namespace, object: group };
+        let priority = of.priority;
         let (wake, woken) = oneshot::channel();
         let begun = Instant::now();
-        let waiting = Waiting { pass: of, wake };
-        match turn {
-            Turn::First => self.state().ask_again(owner, one, priority, waiting, begun),
-            Turn::Last => self.state().ask(owner, one, priority, waiting, begun),
-        }
+        let mut line = self.line_up(Waiting { pass: of, wake }, turn, begun);
         self.let_in();
         // The sender is dropped only when nobody waits any more.
         let woken = stopwatch::aside(woken).await;
         let pass = woken.unwrap_or_else(|_| Pass::new(self, None));
+        line.has_pass = true;
         begins();
         let label = PriorityLabels { priority: priority.name() };
         let took = begun.elapsed();
@@ -241,6 +244,16 @@ impl Gate {
             drop(tracing::debug_span!("wait at gate", took_ns, priority = priority.name()));
         }
         pass
+    }
+
+    fn line_up(&self, waiting: Waiting, turn: Turn, now: Instant) -> InLine<'_> {
+        let PassOf { namespace, asker: Asker { group, one }, priority } = waiting.pass.clone();
+        let owner = Owner { namespace, object: group };
+        match turn {
+            Turn::First => self.state().ask_again(owner, one, priority, waiting, now),
+            Turn::Last => self.state().ask(owner, one, priority, waiting, now),
+        }
+        InLine { gate: self, has_pass: false }
     }
 
     /// Whether calls of this namespace wait for others to end, or are about to.
@@ -296,6 +309,12 @@ impl Gate {
     }
 }
 
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.gate.state().wait_no_more(self.has_pass, Instant::now(), |waiting| !waiting.wake.is_closed());
+    }
+}
+
 impl Drop for Pass {
     fn drop(&mut self) {
         let Some(of) = self.of.take() else { return };
@@ -314,6 +333,7 @@ impl Drop for Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt as _;
     use std::iter;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use streams_process::telemetry::testing;
@@ -568,6 +588,25 @@ mod tests {
             tokio::join!(futures::future::join_all(calls), end);
             assert_eq!(order.lock().join(" "), expected, "{askers:?}");
         }
+    }
+
+    /// Such as the calls of a namespace all of whose places hang.
+    #[tokio::test(start_paused = true)]
+    async fn of_those_who_have_left_little_is_kept_while_nobody_is_let_in() {
+        let gate = gate(1);
+        let held = gate.wait("a").await;
+        let of = PassOf { namespace: "b".into(), asker: Asker::default(), priority: Priority::Normal };
+        let mut stay: Vec<_> = (0..10).map(|_| gate.pass(of.clone(), Turn::Last).boxed()).collect();
+        assert!(stay.iter_mut().all(|waits| waits.now_or_never().is_none()));
+        let before = Arc::strong_count(&of.namespace);
+        for _ in 0..1_000 {
+            assert!(gate.pass(of.clone(), Turn::Last).now_or_never().is_none());
+            let of_others = Arc::strong_count(&of.namespace) - before;
+            assert!(of_others <= stay.len() + state::LEFT_MAX, "{of_others}");
+        }
+        drop(held);
+        let all = futures::future::join_all(stay.into_iter().map(|waits| waits.map(drop)));
+        assert!(timeout(Duration::from_secs(1), all).await.is_ok(), "whoever has stayed has a turn");
     }
 
     /// Namespaces have a webhook that is silent, whose calls take 5 s and fail, or one that is slow, whose calls take

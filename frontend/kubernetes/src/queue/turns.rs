@@ -106,10 +106,17 @@ impl<T> Turns<T> {
 
     /// Drops all items that do not count. What is left keeps its order.
     pub fn retain(&mut self, mut counts: impl FnMut(&T) -> bool) {
-        let of_namespace = |keys: &mut Namespace<T>| {
+        self.retain_of(|_, item| counts(item));
+    }
+
+    /// [`Turns::retain`]; `counts` hears of which namespace the item is.
+    pub(crate) fn retain_of(&mut self, mut counts: impl FnMut(&Arc<str>, &T) -> bool) {
+        let of_namespace = |namespace: &Arc<str>, keys: &mut Namespace<T>| {
+            let mut counts = |item: &T| counts(namespace, item);
             for objects in [&mut keys.usual, &mut keys.patient] {
-                let of_object =
-                    |ones: &mut OfObject<T>| ones.retain(|items| items.retain(&mut counts), VecDeque::is_empty);
+                let of_object = |_: &Arc<str>, ones: &mut OfObject<T>| {
+                    ones.retain(|_, items| items.retain(&mut counts), VecDeque::is_empty)
+                };
                 objects.retain(of_object, Ring::is_empty);
             }
         };
@@ -174,11 +181,11 @@ impl<P: Default> Ring<P> {
     }
 
     /// Changes all parts, and removes those that are empty then.
-    fn retain(&mut self, mut change: impl FnMut(&mut P), is_empty: impl Fn(&P) -> bool) {
+    fn retain(&mut self, mut change: impl FnMut(&Arc<str>, &mut P), is_empty: impl Fn(&P) -> bool) {
         let parts = &mut self.parts;
         self.order.retain(|name| {
             let Some(part) = parts.get_mut(name) else { return false };
-            change(part);
+            change(name, part);
             let has_something = !is_empty(part);
             if !has_something {
                 parts.remove(name);

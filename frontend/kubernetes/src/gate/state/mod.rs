@@ -4,7 +4,7 @@
 //! call does.
 //!
 //! Invariants: those of [`gate`](super) are kept here. Nothing is kept of a namespace without calls, but for a moment
-//! and for its troubles.
+//! and for its troubles. No more is kept of those who have left without a call than of those who wait, but for a few.
 
 use super::pace::Pace;
 use super::troubles::{SLOW, Troubles};
@@ -31,6 +31,9 @@ const RESTS_FOR: u32 = 2;
 const RESTS_AT_MOST: Duration = Duration::from_millis(250);
 /// An urgent call that has waited so long does not make way for awaited ones any more.
 const OVERDUE: Duration = Duration::from_secs(1);
+/// So many may have left, beside one for each that waits, before what is kept of them is dropped: it takes as long as
+/// there are of both.
+pub(super) const LEFT_MAX: usize = 8;
 
 /// What a call is for. The first goes first (rule call-22).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,6 +171,9 @@ pub(super) struct State<W> {
     limits: Limits,
     /// By priority.
     waiting: [Turns<W>; Priority::ALL.len()],
+    /// How many wait, and how many have left without a call since what is kept of them was dropped.
+    waiting_in_all: usize,
+    left: usize,
     /// Namespaces that make calls, or did a moment ago.
     namespaces: HashMap<Arc<str>, Calls>,
     /// How many of them make calls that somebody waits for.
@@ -241,6 +247,8 @@ impl<W> State<W> {
         Self {
             limits,
             waiting: std::array::from_fn(|_| Turns::new()),
+            waiting_in_all: 0,
+            left: 0,
             namespaces: HashMap::new(),
             impatient: 0,
             under_way: UnderWay::default(),
@@ -267,7 +275,49 @@ impl<W> State<W> {
         self.wait(owner, priority, now, |turns, owner| turns.push_first_of(owner, one, waiter));
     }
 
+    /// Somebody waits no more. Of those who have left without a call, those that do not count any more are dropped
+    /// before they are many: a namespace whose calls hang has no turn in which they were.
+    pub(super) fn wait_no_more(&mut self, has_call: bool, now: Instant, counts: impl Fn(&W) -> bool) {
+        self.waiting_in_all -= 1;
+        if has_call {
+            return;
+        }
+        self.left += 1;
+        if self.left <= self.waiting_in_all + LEFT_MAX {
+            return;
+        }
+        self.left = 0;
+        for priority in Priority::ALL {
+            let mut gone = Vec::new();
+            if let Some(turns) = self.waiting.get_mut(priority as usize) {
+                turns.retain_of(|namespace, waiter| {
+                    let is_wanted = counts(waiter);
+                    if !is_wanted {
+                        gone.push(Arc::clone(namespace));
+                    }
+                    is_wanted
+                });
+            }
+            self.count_no_more(gone, priority, now);
+        }
+    }
+
+    /// Calls of these namespaces wait no more, and were not let in.
+    fn count_no_more(&mut self, gone: Vec<Arc<str>>, priority: Priority, now: Instant) {
+        if priority == Priority::Urgent {
+            let left = gone.len().min(self.urgent_since.len());
+            drop(self.urgent_since.drain(..left));
+        }
+        for namespace in gone {
+            let calls = self.calls(&namespace, priority, now);
+            calls.waiting -= 1;
+            calls.impatient -= usize::from(!priority.is_patient());
+            calls.patient_waiting -= usize::from(priority.is_patient());
+        }
+    }
+
     fn wait(&mut self, owner: Owner, priority: Priority, now: Instant, push: impl FnOnce(&mut Turns<W>, Owner)) {
+        self.waiting_in_all += 1;
         let calls = self.calls(&owner.namespace, priority, now);
         calls.waiting += 1;
         calls.impatient += usize::from(!priority.is_patient());
@@ -373,17 +423,11 @@ impl<W> State<W> {
                 is_wanted
             },
         );
-        if priority == Priority::Urgent {
-            let left = (gone.len() + usize::from(waiter.is_some())).min(self.urgent_since.len());
-            drop(self.urgent_since.drain(..left));
-        }
-        for namespace in gone {
-            let calls = self.calls(&namespace, priority, now);
-            calls.waiting -= 1;
-            calls.impatient -= usize::from(!priority.is_patient());
-            calls.patient_waiting -= usize::from(priority.is_patient());
-        }
+        self.count_no_more(gone, priority, now);
         let (waiter, namespace) = (waiter?, popped?);
+        if priority == Priority::Urgent {
+            self.urgent_since.pop_front();
+        }
         let calls = self.calls(&namespace, priority, now);
         calls.waiting -= 1;
         calls.patient_waiting -= usize::from(priority.is_patient());

@@ -316,6 +316,28 @@ fn a_call_that_is_tried_again_is_the_next_of_its_namespace() {
 }
 
 #[test]
+fn those_who_have_left_count_no_more_and_the_others_keep_their_places() {
+    let now = Instant::now();
+    let mut state = State::new(Limits { all: 1, ..LIMITS });
+    ask(&mut state, &["a-normal"], now);
+    assert_eq!(let_in(&mut state, now), ["a-normal"]);
+    state.wait_no_more(true, now, |_| true);
+    ask(&mut state, &["b-urgent", "b-normal"], now);
+    for number in 0..LEFT_MAX + 3 {
+        ask(&mut state, &[if number % 2 == 0 { "c-urgent-gone" } else { "c-normal-gone" }], now);
+        state.wait_no_more(false, now, |call| !call.ends_with("gone"));
+    }
+    let counted = |of: &str| state.namespaces.get(of).map(|of| (of.waiting, of.impatient, of.patient_waiting));
+    assert_eq!((counted("b"), counted("c")), (Some((2, 1, 1)), Some((0, 0, 0))));
+    assert_eq!(state.urgent_since.len(), 1);
+    for (ended, next) in [("a-normal", "b-urgent"), ("b-urgent", "b-normal")] {
+        let (namespace, priority) = of(ended);
+        state.leave(&namespace, priority, now, None);
+        assert_eq!(let_in(&mut state, now), [next]);
+    }
+}
+
+#[test]
 fn a_flood_lets_every_lower_priority_through() {
     let now = Instant::now();
     let table: [(&'static str, &[(&'static str, usize)]); 3] = [
