@@ -1,11 +1,11 @@
 //! Which PEs have been answered with what their region waits for them to see, or told at least (rule
 //! consistent-region-8), and which come here at all (rule consistent-region-14).
 //!
-//! A PE does not say what it has seen. That a datagram was sent does not say that it has come: a network policy may let
-//! none through. And an answer may be lost: a PE that gets no processor for a second does not read it, and asks the same
-//! again. But a PE that has heard a datagram asks no sooner than 5 seconds later. So a region that must know that its
-//! PEs go on waits until each of them has been answered so long after a datagram, or twice. And a PE that has asked this
-//! replica, or reported to it, comes here with what it reports next, too.
+//! A PE does not say what it has seen. That a datagram was sent does not say that it has come: a network policy may
+//! let none through. And an answer may be lost: a PE that gets no processor for a second does not read it, and asks
+//! the same again. But a PE that has heard a datagram asks no sooner than 5 seconds later. So a region that must know
+//! that its PEs go on waits until each of them has been answered so long after a datagram, or twice. And a PE that has
+//! asked this replica, or reported to it, comes here with what it reports next, too.
 //!
 //! Knows: which messages regions wait for, and when PEs ask. Must not know: who answers.
 //!
