@@ -10,7 +10,7 @@ use crate::grpc::access::reviewer::ApiServerReviewer;
 use crate::option_values::{Namespaces, seconds, seconds_or_none};
 use crate::service_endpoints::ServicePort;
 use crate::settings::{BundleSettings, JobSettings, PodSettings};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kube::Client;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ use streams_kubernetes::client::CallOptions;
 use streams_kubernetes::leadership::LeaseOptions;
 use streams_kubernetes::watch::Scope;
 use streams_process::telemetry;
-use streams_process::tls::{ClientFiles, Connector, Pair};
+use streams_process::tls::{Acceptor, ClientFiles, Connector, Pair, ServerFiles};
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "\
@@ -109,6 +109,9 @@ pub(crate) struct RunOptions {
 
     #[command(flatten)]
     pub(crate) callers: CallerOptions,
+
+    #[command(flatten)]
+    pub(crate) elasticity_tls: ElasticityTls,
 
     #[command(flatten)]
     pub(crate) bundles: BundleSettings,
@@ -229,8 +232,27 @@ pub(crate) enum Authenticate {
     /// Not at all: whoever reaches the listener may do everything
     #[default]
     None,
-    /// By a token of the cluster (authorization: Bearer TOKEN), and by RBAC: the frontend asks the API server
+    /// By a token of the cluster (authorization: Bearer TOKEN), and by RBAC: the frontend asks the API server. With
+    /// --elasticity-tls-client-ca also by a certificate
     Token,
+}
+
+/// How callers trust the frontend, and show who they are. The files are read again when they change.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "TLS of the gRPC APIs")]
+pub(crate) struct ElasticityTls {
+    /// Certificate chain that the elasticity API and the subscription API show (PEM). Not given: plain text
+    #[arg(long, env = "STREAMS_ELASTICITY_TLS_CERT", value_name = "FILE", requires = "elasticity_tls_key")]
+    pub(crate) elasticity_tls_cert: Option<PathBuf>,
+
+    /// Its private key (PEM)
+    #[arg(long, env = "STREAMS_ELASTICITY_TLS_KEY", value_name = "FILE", requires = "elasticity_tls_cert")]
+    pub(crate) elasticity_tls_key: Option<PathBuf>,
+
+    /// Certificates of those who may sign callers' certificates (PEM): who shows such a certificate needs no token, and
+    /// is the user of its common name, in the groups of its organizations. Needs --authenticate=token
+    #[arg(long, env = "STREAMS_ELASTICITY_TLS_CLIENT_CA", value_name = "FILE", requires = "elasticity_tls_cert")]
+    pub(crate) elasticity_tls_client_ca: Option<PathBuf>,
 }
 
 /// How long things may take.
@@ -332,6 +354,23 @@ impl RunOptions {
         }
     }
 
+    /// By what connections of callers of the gRPC APIs are secured, if they are.
+    ///
+    /// # Errors
+    /// Certificates cannot be read, or are asked for though nobody is asked who they are.
+    pub(crate) fn elasticity_tls(&self) -> anyhow::Result<Option<Acceptor>> {
+        let ElasticityTls { elasticity_tls_cert, elasticity_tls_key, elasticity_tls_client_ca } = &self.elasticity_tls;
+        // Else whoever shows no certificate may do everything.
+        let asks = self.callers.authenticate == Authenticate::Token;
+        ensure!(elasticity_tls_client_ca.is_none() || asks, "--elasticity-tls-client-ca needs --authenticate=token");
+        // The options allow neither without the other.
+        let pair = elasticity_tls_cert.clone().zip(elasticity_tls_key.clone());
+        let Some((certificate, key)) = pair else { return Ok(None) };
+        let pair = Pair { certificate, key };
+        let files = ServerFiles { pair, client_authority: elasticity_tls_client_ca.clone() };
+        Acceptor::asking(files).context("TLS of the gRPC APIs").map(Some)
+    }
+
     /// How the fusion service is called.
     ///
     /// # Errors
@@ -402,7 +441,10 @@ mod tests {
     #[test]
     fn half_of_tls_is_refused_and_files_are_named() {
         let ca = ["--fusion-service-tls-ca", "/nowhere/ca"];
-        let table: [&[&str]; 4] = [
+        let table: [&[&str]; 7] = [
+            &["--elasticity-tls-cert", "c"],
+            &["--elasticity-tls-key", "k"],
+            &["--elasticity-tls-client-ca", "a"],
             &["--fusion-service-tls-server-name", "n"],
             &["--fusion-service-tls-cert", "c", "--fusion-service-tls-key", "k"],
             &[ca[0], ca[1], "--fusion-service-tls-cert", "c"],
@@ -416,6 +458,24 @@ mod tests {
         let error = run(&ca).fusion().unwrap_err();
         assert!(format!("{error:#}").contains("/nowhere/ca"), "{error:#}");
         assert!(run(&[]).fusion().unwrap().tls.is_none());
+    }
+
+    #[test]
+    fn who_asks_callers_for_certificates_asks_who_they_are() {
+        let pair = ["--elasticity-tls-cert", "/nowhere/c", "--elasticity-tls-key", "/nowhere/k"];
+        let authority = ["--elasticity-tls-client-ca", "/nowhere/a"];
+        let token = ["--authenticate", "token"];
+        // arguments -> part of the error
+        let table: [(&[&[&str]], &str); 3] = [
+            (&[&pair], "/nowhere/c"),
+            (&[&pair, &authority], "--elasticity-tls-client-ca needs --authenticate=token"),
+            (&[&pair, &authority, &token], "/nowhere/c"),
+        ];
+        for (arguments, expected) in table {
+            let error = run(&arguments.concat()).elasticity_tls().unwrap_err();
+            assert!(format!("{error:#}").contains(expected), "{arguments:?}: {error:#}");
+        }
+        assert!(run(&token).elasticity_tls().unwrap().is_none());
     }
 
     #[test]
@@ -584,6 +644,9 @@ mod tests {
             "fusion-service-tls-server-name",
             "fusion-service-tls-cert",
             "fusion-service-tls-key",
+            "elasticity-tls-cert",
+            "elasticity-tls-key",
+            "elasticity-tls-client-ca",
             "elasticity-listen",
             "http-listen",
             "pe-api-listen",

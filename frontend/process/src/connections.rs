@@ -32,11 +32,27 @@ const GREETING: Duration = Duration::from_secs(10);
 /// Bytes with which HTTP/2 begins.
 const GREETING_BYTES: usize = 24;
 
-/// A connection with its place.
+/// A connection with its place, and with what is held as long as it lasts.
 #[derive(Debug)]
-pub struct Connection {
+pub struct Connection<H = ()> {
     stream: TcpStream,
+    held: H,
     _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    /// The same, which holds this from now on.
+    pub fn holding<H>(self, held: H) -> Connection<H> {
+        let Self { stream, _place, .. } = self;
+        Connection { stream, held, _place }
+    }
+}
+
+impl<H> Connection<H> {
+    /// What it holds.
+    pub fn held(&self) -> &H {
+        &self.held
+    }
 }
 
 /// Accepts connections, at most `places` at once. Never ends by itself.
@@ -49,7 +65,7 @@ pub fn accept(listener: TcpListener, places: usize) -> impl Stream<Item = io::Re
                 Ok((stream, _)) => {
                     // Without it small answers wait for acknowledgements; it is not worth losing the connection over.
                     let _ = stream.set_nodelay(true);
-                    return Some((Ok(Connection { stream, _place: place }), (listener, places)));
+                    return Some((Ok(Connection { stream, held: (), _place: place }), (listener, places)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -80,11 +96,10 @@ impl<T> Greeted<T> {
     }
 }
 
-impl<T: Connected> Connected for Greeted<T> {
-    type ConnectInfo = T::ConnectInfo;
-
-    fn connect_info(&self) -> T::ConnectInfo {
-        self.stream.connect_info()
+impl<T> Greeted<T> {
+    /// The connection.
+    pub fn get_ref(&self) -> &T {
+        &self.stream
     }
 }
 
@@ -135,7 +150,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Greeted<T> {
     }
 }
 
-impl Connected for Connection {
+impl<H> Connected for Connection<H> {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
@@ -143,7 +158,7 @@ impl Connected for Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl<H: Unpin> AsyncRead for Connection<H> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -153,7 +168,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl<H: Unpin> AsyncWrite for Connection<H> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }

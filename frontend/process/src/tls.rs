@@ -1,8 +1,11 @@
-//! TLS between the programs, with certificates that are replaced while they run (rule call-26).
+//! TLS between the programs, and of callers, with certificates that are replaced while they run (rules call-26 and
+//! elasticity-31).
 //!
 //! cert-manager and the kubelet put new files in the place of old ones long before these expire. They are looked at
 //! again when a connection is made, once a second at most; connections that there are stay. What cannot be read, or
-//! does not fit together, does not replace what is in use: it is told once, and looked at again.
+//! does not fit together, does not replace what is in use: it is told once, and looked at again. Where callers are
+//! known by what they have shown ([`Shown`]), that is verified again as long as they call: a connection lasts longer
+//! than a certificate, and than the trust in who has signed it.
 //!
 //! Knows: PEM files, rustls. Must not know: what is said over the connections.
 
@@ -11,8 +14,9 @@ use futures::{Stream, StreamExt as _};
 use parking_lot::Mutex;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::fmt::{self, Debug, Formatter};
 use std::fs;
@@ -49,8 +53,7 @@ pub struct Pair {
 pub struct ServerFiles {
     /// Who it is.
     pub pair: Pair,
-    /// Certificates of those who may sign callers' certificates (PEM). If set, a caller without such a certificate is
-    /// turned away.
+    /// Certificates of those who may sign callers' certificates (PEM). If set, callers are asked for such a one.
     pub client_authority: Option<PathBuf>,
 }
 
@@ -146,19 +149,31 @@ fn roots(pem: &[u8]) -> anyhow::Result<Arc<RootCertStore>> {
     Ok(Arc::new(roots))
 }
 
-fn server_config(contents: &[Vec<u8>]) -> anyhow::Result<ServerConfig> {
+/// What a server makes of its files.
+struct Serving {
+    config: Arc<ServerConfig>,
+    /// By whom callers' certificates are verified, if callers are asked for them.
+    callers: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+/// `is_needed`: callers without a certificate are turned away.
+fn serving(contents: &[Vec<u8>], is_needed: bool) -> anyhow::Result<Serving> {
+    let callers = contents.get(2).map(|authority| verifier(authority, is_needed)).transpose()?;
     let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    let config = match contents.get(2) {
-        Some(authority) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots(authority)?, provider()).build();
-            config.with_client_cert_verifier(verifier.context("authority of callers")?)
-        }
+    let config = match &callers {
+        Some(callers) => config.with_client_cert_verifier(Arc::clone(callers)),
         None => config.with_no_client_auth(),
     };
     let [certificate, private, ..] = contents else { return Err(anyhow!("no pair")) };
     let mut config = config.with_single_cert(chain(certificate)?, key(private)?).context("certificate and key")?;
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    Ok(config)
+    Ok(Serving { config: Arc::new(config), callers })
+}
+
+fn verifier(authority: &[u8], is_needed: bool) -> anyhow::Result<Arc<dyn ClientCertVerifier>> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots(authority)?, provider());
+    let verifier = if is_needed { verifier } else { verifier.allow_unauthenticated() };
+    verifier.build().context("authority of callers")
 }
 
 fn client_config(contents: &[Vec<u8>]) -> anyhow::Result<ClientConfig> {
@@ -175,9 +190,12 @@ fn client_config(contents: &[Vec<u8>]) -> anyhow::Result<ClientConfig> {
     Ok(config)
 }
 
+/// A connection that is secured.
+pub type Secured<T> = server::TlsStream<T>;
+
 /// The side of a server. Cheap to clone.
 #[derive(Clone)]
-pub struct Acceptor(Arc<Renewed<ServerConfig>>);
+pub struct Acceptor(Arc<Renewed<Serving>>);
 
 impl Debug for Acceptor {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
@@ -186,25 +204,43 @@ impl Debug for Acceptor {
 }
 
 impl Acceptor {
-    /// Reads the files.
+    /// Reads the files. A caller that is asked for a certificate and has none is turned away.
     ///
     /// # Errors
     /// A file cannot be read, or is not what it should be.
     pub fn new(files: ServerFiles) -> anyhow::Result<Self> {
+        Self::of(files, true)
+    }
+
+    /// The same for a server that has other ways to know its callers: only those are turned away whose certificate is
+    /// not trusted.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is not what it should be.
+    pub fn asking(files: ServerFiles) -> anyhow::Result<Self> {
+        Self::of(files, false)
+    }
+
+    fn of(files: ServerFiles, is_needed: bool) -> anyhow::Result<Self> {
         let paths = [files.pair.certificate, files.pair.key].into_iter().chain(files.client_authority).collect();
-        Ok(Self(Arc::new(Renewed::new(paths, Box::new(server_config))?)))
+        let make = move |contents: &[Vec<u8>]| serving(contents, is_needed);
+        Ok(Self(Arc::new(Renewed::new(paths, Box::new(make))?)))
+    }
+
+    /// The certificate that a caller has shown on a connection, if it has.
+    pub fn shown_on<T>(&self, connection: &Secured<T>) -> Option<Shown> {
+        let (own, others) = connection.get_ref().1.peer_certificates()?.split_first()?;
+        let (own, others) = (own.clone(), others.to_vec());
+        Some(Shown { own, others, acceptor: self.clone(), verified: Mutex::default() })
     }
 
     /// Secures connections, many at the same time. Those on which that fails are closed.
-    pub fn accept<T>(
-        self,
-        incoming: impl Stream<Item = io::Result<T>>,
-    ) -> impl Stream<Item = io::Result<server::TlsStream<T>>>
+    pub fn accept<T>(self, incoming: impl Stream<Item = io::Result<T>>) -> impl Stream<Item = io::Result<Secured<T>>>
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
         let secured = incoming.map(move |connection| {
-            let config = self.0.current();
+            let config = Arc::clone(&self.0.current().config);
             async move {
                 let connection = match connection {
                     Ok(connection) => connection,
@@ -220,6 +256,43 @@ impl Acceptor {
             }
         });
         secured.buffer_unordered(HANDSHAKES).filter_map(|connection| async { connection })
+    }
+}
+
+/// The certificate that a caller has shown on its connection.
+pub struct Shown {
+    own: CertificateDer<'static>,
+    /// What it has shown besides, up to an authority.
+    others: Vec<CertificateDer<'static>>,
+    acceptor: Acceptor,
+    /// When it was verified last, and whether it was trusted.
+    verified: Mutex<Option<(Instant, bool)>>,
+}
+
+impl Shown {
+    /// The certificate itself, as DER.
+    #[must_use]
+    pub fn der(&self) -> &[u8] {
+        &self.own
+    }
+
+    /// Whether it is valid now, and signed by those who may sign now. That is found out once a second at most.
+    pub fn is_trusted(&self) -> bool {
+        let mut verified = self.verified.lock();
+        if let Some((at, is_trusted)) = *verified
+            && at.elapsed() < LOOK
+        {
+            return is_trusted;
+        }
+        let is_trusted = self.is_trusted_at(UnixTime::now());
+        *verified = Some((Instant::now(), is_trusted));
+        is_trusted
+    }
+
+    fn is_trusted_at(&self, now: UnixTime) -> bool {
+        let serving = self.acceptor.0.current();
+        let verified = serving.callers.as_ref().map(|by| by.verify_client_cert(&self.own, &self.others, now));
+        verified.is_some_and(|verified| verified.is_ok())
     }
 }
 
@@ -330,14 +403,14 @@ mod tests {
     }
 
     /// Answers with one byte on each connection that can be secured.
-    async fn serve(files: ServerFiles) -> SocketAddr {
+    async fn serve(acceptor: Acceptor) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let incoming = stream::unfold(listener, async |listener| {
             let accepted = listener.accept().await.map(|(stream, _)| stream);
             Some((accepted, listener))
         });
-        let secured = Acceptor::new(files).unwrap().accept(incoming);
+        let secured = acceptor.accept(incoming);
         tokio::spawn(async move {
             let mut secured = std::pin::pin!(secured);
             while let Some(Ok(mut stream)) = secured.next().await {
@@ -371,20 +444,25 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_server_is_trusted_by_authority_and_name_and_so_is_a_client_where_it_is_asked() {
         let (files, strangers) = (Files::new(), Files::new());
-        let (open, asking) = (serve(files.server(false)).await, serve(files.server(true)).await);
+        let open = serve(Acceptor::new(files.server(false)).unwrap()).await;
+        let needing = serve(Acceptor::new(files.server(true)).unwrap()).await;
+        let asking = serve(Acceptor::asking(files.server(true)).unwrap()).await;
         // connector, server, whether it answers
         let other_name = ClientFiles { authority: files.path("ca.pem"), pair: None };
         let other_name = Connector::new(other_name, "another-service").unwrap();
         let stranger = ClientFiles { authority: files.path("ca.pem"), pair: Some(strangers.pair("client")) };
-        let stranger = Connector::new(stranger, NAME).unwrap();
+        let stranger = || Connector::new(stranger.clone(), NAME).unwrap();
         let table = [
             ("trusts", files.connector(false), open, true),
             ("shows itself unasked", files.connector(true), open, true),
             ("trusts another authority", strangers.connector(false), open, false),
             ("expects another name", other_name, open, false),
-            ("shows itself", files.connector(true), asking, true),
-            ("shows nothing", files.connector(false), asking, false),
-            ("was signed by another authority", stranger, asking, false),
+            ("shows itself", files.connector(true), needing, true),
+            ("shows nothing", files.connector(false), needing, false),
+            ("was signed by another authority", stranger(), needing, false),
+            ("shows itself, and need not", files.connector(true), asking, true),
+            ("shows nothing, and need not", files.connector(false), asking, true),
+            ("was signed by another authority, and need not show it", stranger(), asking, false),
         ];
         for (what, connector, address, expected) in table {
             let answer = answers(&connector, address).await;
@@ -399,7 +477,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn files_that_are_replaced_count_for_new_connections() {
         let files = Files::new();
-        let address = serve(files.server(true)).await;
+        let address = serve(Acceptor::new(files.server(true)).unwrap()).await;
         let connector = files.connector(true);
         answers(&connector, address).await.unwrap();
 
@@ -415,9 +493,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn files_that_cannot_be_used_replace_nothing() {
         let files = Files::new();
-        let server =
-            Renewed::new(vec![files.pair("server").certificate, files.pair("server").key], Box::new(server_config))
-                .unwrap();
+        let Acceptor(server) = Acceptor::new(files.server(false)).unwrap();
         let before = server.current();
         let certificate = fs::read(files.pair("server").certificate).unwrap();
         let other = Files::new();
@@ -439,6 +515,31 @@ mod tests {
         lately(&server);
         assert!(Arc::ptr_eq(&server.current(), &before), "nothing is new");
         assert!(!server.current.lock().is_failing);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_was_shown_is_trusted_as_long_as_it_is_valid_and_its_authority_may_sign() {
+        let files = Files::new();
+        let acceptor = Acceptor::asking(files.server(true)).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, connector) = (listener.local_addr().unwrap(), files.connector(true));
+        let connecting = tokio::spawn(async move { connector.connect(address).await });
+        let incoming = stream::iter([listener.accept().await.map(|(stream, _)| stream)]);
+        let mut secured = std::pin::pin!(acceptor.clone().accept(incoming));
+        let connection = secured.next().await.unwrap().unwrap();
+        let _caller = connecting.await.unwrap().unwrap();
+        let shown = acceptor.shown_on(&connection).unwrap();
+        // The certificate is for the years 1975 to 4095.
+        for (seconds, expected) in [(0, false), (1_000_000_000, true), (70_000_000_000, false)] {
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+            assert_eq!(shown.is_trusted_at(now), expected, "{seconds}");
+        }
+        assert!(shown.is_trusted());
+        Authority::new().write(&files.path("ca.pem"));
+        lately(&acceptor.0);
+        assert!(shown.is_trusted(), "it is not verified each time");
+        *shown.verified.lock() = None;
+        assert!(!shown.is_trusted());
     }
 
     /// As if it had last been looked at longer ago.

@@ -7,6 +7,7 @@
 //! | [`access`] | who calls, and whether they may |
 //! | [`transport`] | connections and streams, and their bounds |
 //! | [`arrival`] | when and from where a call has arrived |
+//! | [`certificate`] | who a certificate says that calls |
 //! | [`deadline`] | how long a caller waits |
 //! | [`message`] | what a request takes in memory |
 //! | [`pages`] | lists in pages |
@@ -17,6 +18,7 @@
 
 pub(crate) mod access;
 pub(crate) mod arrival;
+pub(crate) mod certificate;
 pub(crate) mod deadline;
 mod health;
 pub(crate) mod message;

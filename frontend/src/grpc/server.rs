@@ -16,6 +16,7 @@ use http::Request;
 use std::convert::Infallible;
 use std::future::Future;
 use std::time::Duration;
+use streams_process::tls::Acceptor;
 use streams_proto::DESCRIPTOR_SET;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Services {
     access: Access,
+    tls: Option<Acceptor>,
     figures: ServedCalls,
     pub(super) routes: Routes,
     names: Vec<&'static str>,
@@ -41,7 +43,12 @@ pub(crate) struct Services {
 impl Services {
     /// None, for callers that `access` knows.
     pub(crate) fn new(access: Access) -> Self {
-        Self { access, figures: ServedCalls::default(), routes: Routes::default(), names: Vec::new() }
+        Self { access, tls: None, figures: ServedCalls::default(), routes: Routes::default(), names: Vec::new() }
+    }
+
+    /// These, to whom connections are secured by this, if there is TLS.
+    pub(crate) fn secured(self, tls: Option<Acceptor>) -> Self {
+        Self { tls, ..self }
     }
 
     /// These, whose calls are counted here.
@@ -81,7 +88,7 @@ pub(crate) async fn serve(
     grace: Duration,
 ) -> anyhow::Result<()> {
     let reporter = HealthReporter::new();
-    let Services { figures, routes, names, .. } = services;
+    let Services { tls, figures, routes, names, .. } = services;
     let mut told = Told { reporter: reporter.clone(), names: names.clone(), is_well: None };
     // Nobody is told anything before.
     told.see(too_old()).await;
@@ -99,7 +106,7 @@ pub(crate) async fn serve(
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
-    let server = transport::serve(listener, routes, Bounds::default(), figures, async move {
+    let server = transport::serve(listener, tls, routes, Bounds::default(), figures, async move {
         tokio::select! {
             () = shutdown => {}
             never = told.follow(too_old) => match never {},

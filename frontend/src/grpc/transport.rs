@@ -1,22 +1,27 @@
 //! Connections of callers and the calls on them, and their bounds (rule elasticity-27).
 //!
 //! ```text
-//! listener ── connections ──► HTTP/2 with clocks ── calls ──► routes
-//!              places                               places, for answers also by their bytes
+//! listener ── connections ──► TLS, if so ──► HTTP/2 with clocks ── calls ──► routes
+//!              places                                             places, for answers also by their bytes
 //! ```
 //!
-//! Knows: addresses, how long a caller waits. Must not know: services. Each call is counted as it ends for its caller.
+//! Knows: addresses, how long a caller waits. Must not know: services, what a certificate says. Each call is counted as
+//! it ends for its caller.
 //!
-//! Invariants: an address leaves connections, calls and memory to others, for what has arrived of requests, their heads
-//! as well, and for what is sent. A request is counted as long as its call lasts, wherever it is: at first by its
-//! bytes, which nobody keeps as they came, and once it is a message by what there is room for in it ([`count`]). What
-//! an answer holds is given back when it was sent, when its caller has gone, or when the clock of its stream says so.
+//! Invariants: a connection has a place of its address before anything else is done about it, so that whoever begins
+//! many handshakes takes none of others. An address leaves connections, calls and memory to others, for what has
+//! arrived of requests, their heads as well, and for what is sent. A request is counted as long as its call lasts,
+//! wherever it is: at first by its bytes, which nobody keeps as they came, and once it is a message by what there is
+//! room for in it ([`count`]). What an answer holds is given back when it was sent, when its caller has gone, or when
+//! the clock of its stream says so.
 
 use super::arrival::Arrival;
+use super::certificate::Certificate;
 use super::deadline;
 use super::status::{self, LATER};
 use crate::call_figures::ServedCalls;
 use bytes::Bytes;
+use futures::StreamExt as _;
 use http::{Extensions, HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
@@ -30,6 +35,7 @@ use std::time::Duration;
 use streams_places::{Full, Place, Places};
 use streams_process::connections::{self, Connection, Greeted};
 use streams_process::http2::{self, Clock, Patience, Server};
+use streams_process::tls::{Acceptor, Secured};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 use tonic::body::Body;
@@ -94,9 +100,13 @@ impl Default for Bounds {
     }
 }
 
-/// Serves until `stop` ends; then until the calls that are under way are answered.
+/// A connection that has a place.
+type Placed = Connection<Arc<Caller>>;
+
+/// Serves until `stop` ends; then until the calls that are under way are answered. In plain text, unless there is TLS.
 pub(crate) async fn serve(
     listener: TcpListener,
+    tls: Option<Acceptor>,
     routes: Routes,
     bounds: Bounds,
     figures: ServedCalls,
@@ -109,9 +119,8 @@ pub(crate) async fn serve(
     let mut server = Server::new(Patience { request: Some(bounds.request), unread: bounds.unread });
     let http2 = server.http2().max_concurrent_streams(CONCURRENCY).keep_alive_interval(KEEP_ALIVE);
     http2.max_header_list_size(HEAD_MAX).initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
-    let incoming = connections::greeted(connections::accept(listener, bounds.connections));
     let mut number = 0;
-    let admit = move |socket: &Greeted<Connection>| {
+    let mut place = move |socket: Connection| {
         // Whoever has no address any more has gone.
         let address = socket.connect_info().remote_addr()?.ip().to_canonical();
         let Ok(connection) = places.take(&address, &()) else {
@@ -120,15 +129,38 @@ pub(crate) async fn serve(
         };
         number += 1;
         let (calls, blocks) = (calls.clone(), blocks.clone());
-        let caller = Arc::new(Caller { address, number, calls, blocks, _connection: connection });
-        let (routes, figures) = (routes.clone(), figures.clone());
-        Some(tower::service_fn(move |request: Request<Body>| {
+        Some(socket.holding(Arc::new(Caller { address, number, calls, blocks, _connection: connection })))
+    };
+    let incoming = connections::accept(listener, bounds.connections).filter_map(move |socket| {
+        let placed = socket.map(&mut place).transpose();
+        async move { placed }
+    });
+    let service = move |caller: &Arc<Caller>, certificate: Option<Arc<Certificate>>| {
+        let (caller, routes, figures) = (Arc::clone(caller), routes.clone(), figures.clone());
+        tower::service_fn(move |mut request: Request<Body>| {
+            if let Some(certificate) = &certificate {
+                request.extensions_mut().insert(Arc::clone(certificate));
+            }
             let call = figures.begin(request.uri().path());
             let answered = answer(routes.clone(), Arc::clone(&caller), request);
             async move { Ok::<_, Infallible>(call.ends_with(answered.await?)) }
-        }))
+        })
     };
-    server.serve(incoming, admit, stop).await;
+    match tls {
+        None => {
+            let admit = move |socket: &Greeted<Placed>| Some(service(socket.get_ref().held(), None));
+            server.serve(connections::greeted(incoming), admit, stop).await;
+        }
+        Some(tls) => {
+            let incoming = connections::greeted(tls.clone().accept(incoming));
+            let admit = move |socket: &Greeted<Secured<Placed>>| {
+                let secured = socket.get_ref();
+                let certificate = tls.shown_on(secured).map(|shown| Arc::new(Certificate::new(shown)));
+                Some(service(secured.get_ref().0.held(), certificate))
+            };
+            server.serve(incoming, admit, stop).await;
+        }
+    }
 }
 
 /// Counts the message of the call with these extensions as it lies in memory, in so many bytes, instead of what has
@@ -330,7 +362,8 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_, health) = tonic_health::server::health_reporter();
-        tokio::spawn(serve(listener, Routes::new(health), bounds, ServedCalls::default(), std::future::pending()));
+        let figures = ServedCalls::default();
+        tokio::spawn(serve(listener, None, Routes::new(health), bounds, figures, std::future::pending()));
         address
     }
 
@@ -345,7 +378,8 @@ mod tests {
         let (metrics, listener) = (Metrics::new("test"), TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
         let endpoint = Endpoint::from_shared(format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let routes = Routes::new(tonic_health::server::health_reporter().1);
-        tokio::spawn(serve(listener, routes, Bounds::default(), ServedCalls::among(&metrics), std::future::pending()));
+        let figures = ServedCalls::among(&metrics);
+        tokio::spawn(serve(listener, None, routes, Bounds::default(), figures, std::future::pending()));
         let mut client = HealthClient::new(endpoint.connect().await.unwrap());
         client.check(HealthCheckRequest::default()).await.unwrap();
         let unknown = HealthCheckRequest { service: "none".to_owned() };

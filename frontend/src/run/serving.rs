@@ -188,6 +188,7 @@ pub(super) async fn grpc_apis(
     let subscriptions = SubscriptionApi::new(cluster, mirrors.clone(), boards.clone(), turns, stopping.clone());
     let access = options.access(client, stopping.clone());
     let services = Services::new(access.clone())
+        .secured(options.elasticity_tls()?)
         .counted(ServedCalls::among(metrics))
         .with(service.into_server(access.clone()), elasticity::ERROR_DOMAIN)
         .with(subscriptions.into_server(access), subscription::ERROR_DOMAIN);

@@ -109,6 +109,7 @@ async fn each_overlay_makes_of_the_base_what_it_is_for() -> Result<()> {
     for (overlay, place, of_base, expected) in [
         ("high-availability", "/spec/replicas", json!(2), json!(3)),
         ("tls", "/spec/template/spec/containers/0/volumeMounts", Value::Null, json!("/tls")),
+        ("elasticity-tls", "/spec/template/spec/containers/0/volumeMounts", Value::Null, json!("/elasticity-tls")),
         ("single-namespace", "/spec/template/spec/containers/0/env", Value::Null, json!("streams-jobs")),
         ("monitoring", "/spec/replicas", json!(2), json!(2)),
     ] {
@@ -126,6 +127,7 @@ async fn each_overlay_makes_of_the_base_what_it_is_for() -> Result<()> {
         );
         let (gone, expected): (&[&str], _) = match overlay {
             "single-namespace" => (&["ClusterRoleBinding//streams-frontend"], 1),
+            "elasticity-tls" => (&[], 1),
             "monitoring" => (&[], 0),
             _ => (&[], 2),
         };
@@ -137,9 +139,9 @@ async fn each_overlay_makes_of_the_base_what_it_is_for() -> Result<()> {
     Ok(())
 }
 
-/// What the ports of the fusion service's Service say of their protocols.
-fn protocols<'a>(objects: &'a Objects, namespace: &str) -> Result<Vec<Option<&'a str>>> {
-    let service = objects.get(&format!("Service/{namespace}/fusion-service")).context("no Service")?;
+/// What the ports of this Service say of their protocols.
+fn protocols<'a>(objects: &'a Objects, namespace: &str, name: &str) -> Result<Vec<Option<&'a str>>> {
+    let service = objects.get(&format!("Service/{namespace}/{name}")).context("no Service")?;
     let ports = service["spec"]["ports"].as_array().context("no ports")?;
     Ok(ports.iter().map(|port| port["appProtocol"].as_str()).collect())
 }
@@ -147,10 +149,15 @@ fn protocols<'a>(objects: &'a Objects, namespace: &str) -> Result<Vec<Option<&'a
 /// A mesh or a proxy that goes by it would take TLS for something else, and cut the connection.
 #[tokio::test]
 async fn clear_text_is_said_of_a_port_only_if_it_is_spoken_there() -> Result<()> {
-    for (folder, expected) in [("base", Some("kubernetes.io/h2c")), ("overlays/tls", Some("https"))] {
+    let (clear, tls) = (Some("kubernetes.io/h2c"), Some("https"));
+    for (folder, of_fusion_service, of_frontend) in
+        [("base", clear, clear), ("overlays/tls", tls, clear), ("overlays/elasticity-tls", clear, tls)]
+    {
         let objects = built(folder).await?;
-        let said = protocols(&objects, SYSTEM)?;
-        ensure!(said == [expected, None], "{folder}: {said:?}");
+        let said = protocols(&objects, SYSTEM, "fusion-service")?;
+        ensure!(said == [of_fusion_service, None], "{folder}: {said:?}");
+        let said = protocols(&objects, SYSTEM, "streams-frontend")?;
+        ensure!(said == [of_frontend, None, None, None], "{folder}: {said:?}");
     }
     Ok(())
 }
@@ -214,6 +221,7 @@ async fn whatever_the_values_the_api_server_takes_the_objects() -> Result<()> {
                 "max-generation-mib": 1_048_576,
                 "cpu-share": 0.25,
             },
+            "elasticityTls": {"enabled": true, "clientCertificates": true},
             "bundles": {"claim": "bundles"},
             "bundleStore": {"claim": "store"},
             "extraEnv": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4317"}],
@@ -251,17 +259,23 @@ async fn whatever_the_values_the_api_server_takes_the_objects() -> Result<()> {
         if name == "everything" {
             let frontend = &objects[&format!("Deployment/{namespace}/streams-frontend")];
             let arguments = frontend["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
-            for argument in
-                ["--max-generation-mib=1048576", "--cpu-share=0.25", "--allow-http-bundles\"", "=[::]:50052"]
-            {
+            for argument in [
+                "--max-generation-mib=1048576",
+                "--cpu-share=0.25",
+                "--allow-http-bundles\"",
+                "=[::]:50052",
+                "--elasticity-tls-client-ca=/elasticity-tls/ca.crt",
+            ] {
                 ensure!(arguments.contains(argument), "{argument} is not in {arguments}");
             }
             ensure!(!arguments.contains("allow-adl-v4000"), "{arguments}");
             let variables = frontend["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
             let said = json!({"name": "STREAMS_NAMESPACES", "value": namespace});
             ensure!(variables.is_some_and(|variables| variables.contains(&said)), "{variables:?}");
-            let said = protocols(&objects, &namespace)?;
+            let said = protocols(&objects, &namespace, "fusion-service")?;
             ensure!(said == [Some("https"), None], "with TLS: {said:?}");
+            let said = protocols(&objects, &namespace, "streams-frontend")?;
+            ensure!(said == [Some("https"), None, None, None], "with TLS: {said:?}");
         }
         // Kinds of the Prometheus Operator are not known here.
         objects.retain(|_, object| object["apiVersion"] != "monitoring.coreos.com/v1");

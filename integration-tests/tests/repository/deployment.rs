@@ -7,13 +7,15 @@ use std::collections::BTreeSet;
 
 const DOCKERFILE: &str = "deploy/Dockerfile";
 /// Folders with a kustomization, which lists all that is in them.
-const KUSTOMIZATIONS: [&str; 10] = [
+const KUSTOMIZATIONS: [&str; 12] = [
     "deploy/base",
     "deploy/crds",
+    "deploy/components/elasticity-tls",
     "deploy/components/high-availability",
     "deploy/components/monitoring",
     "deploy/components/single-namespace",
     "deploy/components/tls",
+    "deploy/overlays/elasticity-tls",
     "deploy/overlays/high-availability",
     "deploy/overlays/monitoring",
     "deploy/overlays/single-namespace",

@@ -167,13 +167,15 @@ fn bounds_of_autoscalers_are_those_of_the_job() {
 /// renewed in between.
 #[test]
 fn an_authority_keeps_its_key_and_those_whom_it_signs_get_new_ones() {
-    let manifests = manifests(file("deploy/samples/certificates.yaml"));
-    let certificates: Vec<&Value> = manifests.iter().filter(|manifest| manifest["kind"] == "Certificate").collect();
-    assert_eq!(certificates.len(), 3);
-    for certificate in certificates {
-        let spec = &certificate["spec"];
-        let expected = if spec["isCA"] == true { "Never" } else { "Always" };
-        assert_eq!(spec["privateKey"]["rotationPolicy"], expected, "{}", certificate["metadata"]["name"]);
+    for sample in ["certificates", "elasticity-certificates"] {
+        let manifests = manifests(file(&format!("deploy/samples/{sample}.yaml")));
+        let certificates: Vec<&Value> = manifests.iter().filter(|manifest| manifest["kind"] == "Certificate").collect();
+        assert_eq!(certificates.len(), 3, "{sample}");
+        for certificate in certificates {
+            let spec = &certificate["spec"];
+            let expected = if spec["isCA"] == true { "Never" } else { "Always" };
+            assert_eq!(spec["privateKey"]["rotationPolicy"], expected, "{}", certificate["metadata"]["name"]);
+        }
     }
 }
 

@@ -469,7 +469,7 @@ async fn an_answer_that_nobody_reads_is_reset_and_makes_room() {
     let address = listener.local_addr().unwrap();
     let bounds = Bounds { unread: Duration::from_millis(200), ..Bounds::default() };
     let routes = Routes::new(service.into_server(Access::Open));
-    tokio::spawn(transport::serve(listener, routes, bounds, ServedCalls::default(), std::future::pending()));
+    tokio::spawn(transport::serve(listener, None, routes, bounds, ServedCalls::default(), std::future::pending()));
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     // The client lets nobody send anything on a stream but its head.
     let channel = endpoint.initial_stream_window_size(0).connect().await.unwrap();

@@ -4,6 +4,7 @@
 use super::answers::Unanswered;
 use super::reviewer::{Right, Subject};
 use super::token::Unusable;
+use crate::grpc::certificate::Worthless;
 use crate::grpc::status::{LATER, bounded, details, status};
 use std::time::Duration;
 use streams_places::Full;
@@ -21,6 +22,15 @@ pub(super) fn unauthenticated(domain: &str, why: Unusable, audiences: &[String])
     };
     let details = details(domain, reason, &[("audience", &audiences)]);
     status(Code::Unauthenticated, &format!("{message} (of the audience {audiences})"), details)
+}
+
+/// There is no token, and it is not known who calls by the certificate that was shown.
+pub(super) fn worthless(domain: &str, why: Worthless) -> Status {
+    let message = match why {
+        Worthless::Nameless => "the certificate of the connection names nobody: its subject needs a common name",
+        Worthless::Untrusted => "the certificate of the connection is not trusted any more: connect with another one",
+    };
+    status(Code::Unauthenticated, message, details(domain, "INVALID_CERTIFICATE", &[]))
 }
 
 /// Whoever calls has not the right that the call takes.

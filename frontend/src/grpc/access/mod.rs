@@ -1,8 +1,8 @@
-//! Who calls the gRPC services, and whether they may (rule elasticity-29).
+//! Who calls the gRPC services, and whether they may (rules elasticity-29 and elasticity-31).
 //!
 //! ```text
 //!  call ── Authenticated ───────────► message is read ──► Guarded ─────────────► service
-//!           whose token is it?                             may it do this?
+//!           whose certificate, or token, is it?            may it do this?
 //!               │                                              │
 //!               └──► tokens: Answers ──┐      ┌── rights: Answers
 //!                                      ▼      ▼
@@ -11,7 +11,7 @@
 //!
 //! | Module | What it does |
 //! |---|---|
-//! | [`layer`] | goes around every service of the listener: nobody without a good token comes further |
+//! | [`layer`] | goes around every service of the listener: nobody comes further who is not known |
 //! | [`guarded`] | a service that is reached only by saying which right a method takes |
 //! | [`token`] | pure: the token of a call |
 //! | [`answers`] | keeps answers for a while, asks for each once, a few at a time |
@@ -21,10 +21,11 @@
 //! Knows: gRPC, users and rights of Kubernetes. Must not know: which methods there are, what they do.
 //!
 //! Invariants: with [`Access::Reviewed`], no message is decoded before its sender is known, and no method is carried
-//! out before the API server has said that the sender may. What was answered is kept for a short time only, and never
-//! is a token kept, only what stands for it. Whoever makes up tokens takes places of its own connection and turns of
-//! its own address, and none of those whose tokens were good. Whoever asks for what it may not takes its own turns. A
-//! call waits for all of its rights together, and for nothing when this frontend is to stop.
+//! out before the API server has said that the sender may. Somebody is the same caller by a certificate and by a token
+//! of the same name, in all that callers share. What was answered is kept for a short time only, and never is a token
+//! kept, only what stands for it. Whoever makes up tokens takes places of its own connection and turns of its own
+//! address, and none of those whose tokens were good. Whoever asks for what it may not takes its own turns. A call
+//! waits for all of its rights together, and for nothing when this frontend is to stop.
 
 mod answers;
 mod errors;
@@ -37,8 +38,9 @@ mod token;
 
 use self::answers::{Answers, KeptFor, Line, LineBounds, Unanswered};
 use self::reviewer::{Reviewer, Right, Subject};
-use self::token::Digest;
+use self::token::{Digest, Unusable};
 use super::arrival::Arrival;
+use super::certificate::{Certificate, Owner, Worthless};
 use super::deadline;
 use super::places::CallerName;
 use http::{Extensions, HeaderMap};
@@ -87,7 +89,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 pub(crate) enum Access {
     /// Whoever reaches the listener.
     Open,
-    /// Whoever has a token of the cluster, and there the rights that a method takes.
+    /// Whoever has shown a certificate or has a token of the cluster, and there the rights that a method takes.
     Reviewed(Arc<Reviews>),
 }
 
@@ -136,24 +138,33 @@ impl Access {
     }
 }
 
-/// The name of whoever makes this call, if it was asked for a token.
+/// The name of whoever makes this call, if it was asked who that is.
 pub(crate) fn caller_of<T>(call: &Request<T>) -> Option<CallerName> {
     call.extensions().get::<Arc<Subject>>().map(|subject| subject.name.clone())
 }
 
 impl Reviews {
-    /// Whose token a call has. `domain` is that of the errors of its service.
+    /// Who makes a call. `domain` is that of the errors of its service.
+    ///
+    /// As in the API server, the certificate of the connection is looked at first. If it says who calls, a token does
+    /// not matter; if not, it is as if there were none.
     ///
     /// # Errors
-    /// There is none, it is nobody's, or that is not known now.
+    /// There is no token, it is nobody's, or that is not known now.
     async fn subject(
         &self,
         headers: &HeaderMap,
         extensions: &Extensions,
         domain: &str,
     ) -> Result<Arc<Subject>, Status> {
+        let shown = extensions.get::<Arc<Certificate>>().map(|certificate| certificate.owner());
+        let worthless = match shown {
+            Some(Ok(Owner { name, groups })) => return Ok(Arc::new(Subject::new(name.clone(), groups.clone()))),
+            Some(Err(why)) => Some(why),
+            None => None,
+        };
         let audiences = self.reviewer.audiences();
-        let token = token::of(headers).map_err(|why| errors::unauthenticated(domain, why, audiences))?;
+        let token = token::of(headers).map_err(|why| no_token(domain, why, worthless, audiences))?;
         let digest = token.digest();
         let before = self.tokens.known(&digest);
         let (line, of) = match &before {
@@ -166,7 +177,7 @@ impl Reviews {
         let found = self.in_time(patience, self.tokens.ask(digest, line, of, review)).await;
         match found.map_err(|why| errors::unanswered(domain, what, &why))? {
             Some(subject) => Ok(subject),
-            None => Err(errors::unauthenticated(domain, token::Unusable::Nobodys, audiences)),
+            None => Err(errors::unauthenticated(domain, Unusable::Nobodys, audiences)),
         }
     }
 
@@ -189,6 +200,14 @@ impl Reviews {
             found = timeout_at(patience.until, asked) => found.unwrap_or_else(|_| Err(patience.late())),
             () = self.stopping.cancelled() => Err(Unanswered::Stopping),
         }
+    }
+}
+
+/// Nobody is known by a token, nor by the certificate that was shown, if one was.
+fn no_token(domain: &str, why: Unusable, worthless: Option<Worthless>, audiences: &[String]) -> Status {
+    match worthless {
+        Some(worthless) if why == Unusable::Missing => errors::worthless(domain, worthless),
+        _ => errors::unauthenticated(domain, why, audiences),
     }
 }
 

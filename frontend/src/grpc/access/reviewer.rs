@@ -57,6 +57,11 @@ pub(crate) trait Reviewer: Send + Sync {
 }
 
 impl Subject {
+    /// Somebody of whom no more is known than this.
+    pub(super) fn new(name: CallerName, groups: Vec<String>) -> Self {
+        Self { name, uid: None, groups, extra: BTreeMap::new() }
+    }
+
     fn of(user: UserInfo) -> Option<Self> {
         let UserInfo { username, uid, groups, extra } = user;
         let name = username.filter(|name| !name.is_empty())?;
@@ -183,7 +188,7 @@ fn access(subject: &Subject, right: &Right) -> SubjectAccessReviewSpec {
 impl Subject {
     /// Somebody of this name.
     pub(crate) fn called(name: &str) -> Self {
-        Self { name: CallerName(name.into()), uid: None, groups: Vec::new(), extra: BTreeMap::new() }
+        Self::new(CallerName(name.into()), Vec::new())
     }
 }
 

@@ -71,7 +71,7 @@ const RESIZE: &str = "streams.elasticity.v1.ElasticityService/Resize";
 const NAMING: [&str; 3] = ["Cancel", "GetResize", "WatchResize"];
 
 /// The services of the frontend over a job and what it exports, for callers that this reviewer knows.
-fn services(access: &Access) -> Services {
+pub(super) fn services(access: &Access) -> Services {
     Services::new(access.clone())
         .with(a_service().into_server(access.clone()), elasticity::ERROR_DOMAIN)
         .with(an_api().into_server(access.clone()), subscription::ERROR_DOMAIN)
@@ -157,7 +157,7 @@ async fn connect(services: Services, blocks: usize) -> Channel {
     // A quarter of them.
     let bounds = Bounds { blocks: 4 * blocks, ..Bounds::default() };
     let never = std::future::pending();
-    tokio::spawn(transport::serve(listener, services.routes, bounds, ServedCalls::default(), never));
+    tokio::spawn(transport::serve(listener, None, services.routes, bounds, ServedCalls::default(), never));
     Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
 }
 

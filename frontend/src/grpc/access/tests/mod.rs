@@ -1,5 +1,6 @@
 //! Callers over a fake reviewer, whose clock the tests turn.
 
+mod certificates;
 mod methods;
 
 use super::guarded::{Guarded, of_all};
