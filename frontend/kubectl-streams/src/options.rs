@@ -47,7 +47,9 @@ Examples:
     kubectl streams plan sensors Clean=4 --policy rebalance
     kubectl create token balancer --audience streams-frontend > token     # where the frontend asks who calls
     kubectl streams plan sensors Clean=4 --token-file token
-    kubectl streams plan sensors Clean=4 --endpoint streams-frontend.streams-system:50052";
+    kubectl streams plan sensors Clean=4 --endpoint streams-frontend.streams-system:50052
+    kubectl streams plan sensors Clean=4 --tls-ca ca.crt --tls-server-name streams-frontend.streams-system \
+      --tls-cert tls.crt --tls-key tls.key                                # where the frontend speaks TLS";
 
 const GRAPH_EXAMPLES: &str = "\
 Examples:
@@ -101,15 +103,34 @@ pub(crate) struct PlanOptions {
     /// Whether PEs keep their operators, or operators are distributed anew
     #[arg(long, value_enum, default_value_t)]
     pub(crate) policy: Policy,
-    /// Address of the elasticity API, which is spoken to without TLS: HOST:PORT, or a URL with http
+    /// Address of the elasticity API: HOST:PORT, or a URL with http, or with https where --tls-ca is given
     #[arg(long, value_name = "ADDRESS", default_value = "localhost:50052", value_parser = url)]
     pub(crate) endpoint: String,
+    #[command(flatten)]
+    pub(crate) tls: TlsOptions,
     /// File with a token to show where the frontend asks who calls (--authenticate=token)
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// How long to wait for the answer, e.g. 90s
     #[arg(long, default_value = "1m", value_parser = duration)]
     pub(crate) timeout: Duration,
+}
+
+/// For a frontend that speaks TLS.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TlsOptions {
+    /// Certificates of those who may sign the certificate of the elasticity API (PEM), which is spoken to by TLS then
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Name that its certificate is for; else the host of --endpoint
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    pub(crate) tls_server_name: Option<String>,
+    /// Certificate chain to show in place of a token (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -225,13 +246,13 @@ impl Wait {
     }
 }
 
-/// What an address means: the elasticity API has no TLS of its own.
+/// What an address means. Whether TLS is spoken there is said by other options.
 fn url(address: &str) -> Result<String, String> {
     match address.split_once("://") {
         None => Ok(format!("http://{address}")),
-        Some(("http", _)) => Ok(address.to_owned()),
+        Some(("http" | "https", _)) => Ok(address.to_owned()),
         Some((scheme, _)) => Err(format!(
-            "the elasticity API is spoken to by http, not by {scheme}; kubectl -n streams-system port-forward \
+            "the elasticity API is spoken to by http or https, not by {scheme}; kubectl -n streams-system port-forward \
              service/streams-frontend 50052 brings it to this machine"
         )),
     }
@@ -289,13 +310,29 @@ mod tests {
             ("localhost:50052", "http://localhost:50052"),
             ("[::1]:50052", "http://[::1]:50052"),
             ("http://frontend:50052", "http://frontend:50052"),
+            ("https://frontend:50052", "https://frontend:50052"),
         ] {
             let arguments =
                 Arguments::try_parse_from(["kubectl-streams", "plan", "sensors", "Clean=4", "--endpoint", address]);
             let Command::Plan(options) = arguments.unwrap().command else { panic!("{address}") };
             assert_eq!(options.endpoint, expected);
         }
-        assert!(url("https://frontend:50052").unwrap_err().contains("not by https"));
+        assert!(url("dns://frontend:50052").unwrap_err().contains("not by dns"));
+    }
+
+    #[test]
+    fn half_of_tls_is_refused() {
+        let table: [&[&str]; 4] = [
+            &["--tls-server-name", "n"],
+            &["--tls-cert", "c", "--tls-key", "k"],
+            &["--tls-ca", "a", "--tls-cert", "c"],
+            &["--tls-ca", "a", "--tls-key", "k"],
+        ];
+        for options in table {
+            let line = [&["kubectl-streams", "plan", "sensors", "Clean=4"], options].concat();
+            let error = Arguments::try_parse_from(line).unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument, "{options:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Only the frontend can say it, so this is the one subcommand that needs more than the API server: the address of the
 //! elasticity API, which `kubectl port-forward` makes known on this machine.
 
-use super::options::PlanOptions;
+use super::options::{PlanOptions, TlsOptions};
 use super::words::{self, one_line, pes};
 use anyhow::{Context as _, anyhow, bail};
 use std::error::Error;
@@ -17,7 +17,7 @@ use streams_proto::elasticity::v1::resize_request::DesiredWidth;
 use streams_proto::elasticity::v1::{Changes, ResizeRequest, ResizeResponse};
 use tabwriter::TabWriter;
 use tonic::metadata::AsciiMetadataValue;
-use tonic::transport::Endpoint;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, TimeoutExpired};
 
 /// How long a connection may take.
@@ -32,8 +32,11 @@ const ANSWER_MAX: usize = 16 << 20;
 
 /// Prints what would become of the PEs. An error if the resize would be refused.
 pub(crate) async fn plan(namespace: &str, options: PlanOptions) -> anyhow::Result<()> {
-    let address = options.endpoint.clone();
-    let endpoint = Endpoint::from_shared(address.clone()).context("--endpoint")?.connect_timeout(CONNECT);
+    let (address, tls) = secured(options.endpoint.clone(), &options.tls)?;
+    let mut endpoint = Endpoint::from_shared(address.clone()).context("--endpoint")?.connect_timeout(CONNECT);
+    if let Some(tls) = tls {
+        endpoint = endpoint.tls_config(tls).context("TLS to the elasticity API")?;
+    }
     let channel = endpoint.connect().await.with_context(|| not_reached(&address))?;
     let (timeout, token) = (options.timeout, options.token_file.as_deref().map(bearer).transpose()?);
     let mut request = Request::new(request(namespace, options)?);
@@ -48,6 +51,31 @@ pub(crate) async fn plan(namespace: &str, options: PlanOptions) -> anyhow::Resul
     columns.write_all(text(&answer.into_inner()).as_bytes())?;
     columns.flush()?;
     Ok(())
+}
+
+/// The address with its scheme, and the TLS that is spoken there, if it is.
+fn secured(address: String, tls: &TlsOptions) -> anyhow::Result<(String, Option<ClientTlsConfig>)> {
+    let TlsOptions { tls_ca, tls_server_name, tls_cert, tls_key } = tls;
+    let Some(authority) = tls_ca else {
+        if address.starts_with("https://") {
+            bail!("--endpoint {address}: name a file with the authority of its certificate by --tls-ca");
+        }
+        return Ok((address, None));
+    };
+    let pem = |file: &Path| std::fs::read(file).with_context(|| file.display().to_string());
+    let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(authority)?));
+    if let Some(name) = tls_server_name {
+        config = config.domain_name(name);
+    }
+    // The options allow neither without the other.
+    if let (Some(certificate), Some(key)) = (tls_cert, tls_key) {
+        config = config.identity(Identity::from_pem(pem(certificate)?, pem(key)?));
+    }
+    let address = match address.strip_prefix("http://") {
+        Some(rest) => format!("https://{rest}"),
+        None => address,
+    };
+    Ok((address, Some(config)))
 }
 
 fn not_reached(address: &str) -> String {
@@ -74,7 +102,8 @@ fn failure(status: Status, address: &str, shows_token: bool) -> anyhow::Error {
         // The frontend does answer: this is another server, such as the fusion service.
         anyhow!("{address} is not the elasticity API ({said}); {REACH}")
     } else if status.code() == Code::Unauthenticated && !shows_token {
-        // What the frontend says is for programs: it names metadata of a call, which is not to be typed here.
+        // What the frontend says is for programs: it names metadata of a call, which is not to be typed here. Of a
+        // certificate it says what is wrong with it.
         anyhow!("the frontend asks who calls ({said}): name a file with a token by --token-file; {TOKEN}")
     } else if status.code() == Code::Unauthenticated {
         anyhow!("the token in --token-file is not taken ({said}); {TOKEN}")
@@ -170,6 +199,31 @@ mod tests {
         }
         std::fs::remove_file(&file).unwrap();
         assert!(bearer(&file).unwrap_err().to_string().contains("--token-file"));
+    }
+
+    #[test]
+    fn whoever_names_an_authority_speaks_tls() {
+        let authority = std::env::temp_dir().join(format!("kubectl-streams-{}-authority", std::process::id()));
+        std::fs::write(&authority, "").unwrap();
+        let tls = |tls_ca: Option<&Path>| TlsOptions {
+            tls_ca: tls_ca.map(Path::to_owned),
+            tls_server_name: None,
+            tls_cert: None,
+            tls_key: None,
+        };
+        let table = [
+            ("http://a:1", None, Some(("http://a:1", false))),
+            ("https://a:1", None, None),
+            ("http://a:1", Some(authority.as_path()), Some(("https://a:1", true))),
+            ("https://a:1", Some(authority.as_path()), Some(("https://a:1", true))),
+            ("https://a:1", Some(Path::new("/nowhere")), None),
+        ];
+        for (address, ca, expected) in table {
+            let found = secured(address.to_owned(), &tls(ca)).ok();
+            let found = found.as_ref().map(|(address, tls)| (address.as_str(), tls.is_some()));
+            assert_eq!(found, expected, "{address} {ca:?}");
+        }
+        std::fs::remove_file(&authority).unwrap();
     }
 
     /// Somebody takes the connection and ends it, as `kubectl port-forward` does when its pod is gone.

@@ -7,7 +7,8 @@
 //! It is there to be read and to be copied, and to make load (`--swing`). Whoever asks with the width that they have
 //! seen as a precondition overwrites nobody's wish; whoever got no answer asks again with the same key; whoever hears
 //! `RetryInfo` waits that long; every other trouble is over with the next look. Where the API asks who calls, it shows
-//! a token, which it reads anew for each call: a token of a pod is replaced before it expires.
+//! a token, which it reads anew for each call, or a certificate, which it reads anew after each error, and connects
+//! again: both are replaced before they expire.
 //!
 //! Knows: the contract in `proto/streams/elasticity/v1`. Must not know: Kubernetes, this project's programs.
 
@@ -23,7 +24,7 @@ use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceC
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
 use streams_proto::elasticity::v1::{GetRegionRequest, Region, ResizeRequest, ResizeResponse};
 use tokio::time::Instant;
-use tonic::transport::Channel;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
@@ -41,11 +42,45 @@ pub enum Source {
     Swing,
 }
 
+/// Where the elasticity API is, and how a balancer and the API show each other who they are.
+#[derive(Clone, Debug, Default)]
+pub struct Address {
+    /// A URL with http, or with https where there is TLS.
+    pub url: String,
+    /// A file with a token to show.
+    pub token_file: Option<PathBuf>,
+    /// Certificates of those who may sign that of the API (PEM), for https.
+    pub authority: Option<PathBuf>,
+    /// The name that it is for; else the host of the URL.
+    pub server_name: Option<String>,
+    /// Certificate chain and private key (PEM) to show.
+    pub pair: Option<(PathBuf, PathBuf)>,
+}
+
+impl Address {
+    /// A connection, which need not be there yet, with files as they are now.
+    fn connect(&self) -> Result<ElasticityServiceClient<Channel>> {
+        let mut endpoint = Endpoint::from_shared(self.url.clone()).with_context(|| self.url.clone())?;
+        if let Some(authority) = &self.authority {
+            let pem = |file: &PathBuf| std::fs::read(file).with_context(|| file.display().to_string());
+            let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(authority)?));
+            if let Some(name) = &self.server_name {
+                tls = tls.domain_name(name);
+            }
+            if let Some((certificate, key)) = &self.pair {
+                tls = tls.identity(Identity::from_pem(pem(certificate)?, pem(key)?));
+            }
+            endpoint = endpoint.tls_config(tls)?;
+        }
+        Ok(ElasticityServiceClient::new(endpoint.connect_timeout(LOOK_WITHIN).connect_lazy()))
+    }
+}
+
 /// A balancer of one region.
 #[derive(Debug)]
 pub struct Balancer {
     api: ElasticityServiceClient<Channel>,
-    token_file: Option<PathBuf>,
+    address: Address,
     http: reqwest::Client,
     region: GetRegionRequest,
     source: Source,
@@ -89,14 +124,12 @@ pub enum Outcome {
 }
 
 impl Balancer {
-    /// A balancer of this region, at an API that need not be there yet. It shows the token in this file, if there is
-    /// one.
+    /// A balancer of this region, at an API that need not be there yet.
     ///
     /// # Errors
-    /// The address is none.
+    /// The address is none, or its files cannot be read.
     pub fn new(
-        api: &str,
-        token_file: Option<PathBuf>,
+        address: Address,
         region: GetRegionRequest,
         source: Source,
         wish: Wish,
@@ -104,10 +137,9 @@ impl Balancer {
     ) -> Result<Self> {
         // Fails only if there is a provider already, which then serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let endpoint = tonic::transport::Endpoint::from_shared(api.to_owned()).with_context(|| api.to_owned())?;
         Ok(Self {
-            api: ElasticityServiceClient::new(endpoint.connect_timeout(LOOK_WITHIN).connect_lazy()),
-            token_file,
+            api: address.connect()?,
+            address,
             http: reqwest::Client::builder().no_proxy().timeout(LOOK_WITHIN).build()?,
             region,
             source,
@@ -200,7 +232,7 @@ impl Balancer {
     fn signed<T>(&self, message: T, within: Duration) -> Result<Request<T>> {
         let mut request = Request::new(message);
         request.set_timeout(within);
-        if let Some(file) = &self.token_file {
+        if let Some(file) = &self.address.token_file {
             let token = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
             let value = format!("Bearer {}", token.trim()).parse().context("that is no token")?;
             request.metadata_mut().insert("authorization", value);
@@ -208,7 +240,13 @@ impl Balancer {
         Ok(request)
     }
 
-    fn not_now(&self, status: &Status) -> Outcome {
+    fn not_now(&mut self, status: &Status) -> Outcome {
+        // A certificate may have been renewed; until it can be read, the old one is as good as any.
+        if self.address.authority.is_some()
+            && let Ok(api) = self.address.connect()
+        {
+            self.api = api;
+        }
         let after = status.get_error_details().retry_info().and_then(|info| info.retry_delay);
         let reason = reason(status);
         let code = if reason.is_empty() { format!("{:?}", status.code()) } else { reason };

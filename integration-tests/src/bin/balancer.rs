@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use integration_tests::balancer::decision::Wish;
 use integration_tests::balancer::metric::Metric;
-use integration_tests::balancer::{Balancer, Outcome, Source};
+use integration_tests::balancer::{Address, Balancer, Outcome, Source};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,6 +24,11 @@ use streams_proto::elasticity::v1::GetRegionRequest;
     balancer --api http://streams-frontend.streams-system:50052 --token-file /var/run/streams/token --job sensors \\
       --region Clean --metrics http://sensors-exporter:8080/metrics --metric 'sensors_backlog{region=\"Clean\"}'
 
+  The same with a certificate in place of the token, where the API speaks TLS and has been told who may sign it:
+    balancer --api https://streams-frontend.streams-system:50052 --tls-ca /tls/ca.crt --tls-cert /tls/tls.crt \\
+      --tls-key /tls/tls.key --job sensors --region Clean --metrics http://sensors-exporter:8080/metrics \\
+      --metric 'sensors_backlog{region=\"Clean\"}'
+
   Load: as many resizes one after another as there are in a minute, and how long they took:
     balancer --job sensors --region Clean --swing --min 2 --max 8 --every-seconds 0 --for-seconds 60")]
 struct Arguments {
@@ -33,6 +38,19 @@ struct Arguments {
     /// A file with a token to show where the elasticity API asks who calls. It is read for each call.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Certificates of those who may sign that of the elasticity API (PEM), for an address with https. These files are
+    /// read again after each error.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// Name that its certificate is for; else the host of --api.
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    tls_server_name: Option<String>,
+    /// Certificate chain to show (PEM).
+    #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
+    tls_cert: Option<PathBuf>,
+    /// Its private key (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Namespace of the job.
     #[arg(long, default_value = "default")]
     namespace: String,
@@ -104,7 +122,14 @@ async fn balance(arguments: Arguments) -> Result<()> {
         narrower_after: Duration::from_secs(arguments.narrower_after_seconds),
     };
     let resize_within = Duration::from_secs(arguments.resize_seconds);
-    let mut balancer = Balancer::new(&arguments.api, arguments.token_file, region, source, wish, resize_within)?;
+    let address = Address {
+        url: arguments.api,
+        token_file: arguments.token_file,
+        authority: arguments.tls_ca,
+        server_name: arguments.tls_server_name,
+        pair: arguments.tls_cert.zip(arguments.tls_key),
+    };
+    let mut balancer = Balancer::new(address, region, source, wish, resize_within)?;
     let every = Duration::from_secs(arguments.every_seconds);
     let mut times = Vec::new();
     let balancing = async {
@@ -164,7 +189,7 @@ mod tests {
         Arguments::command().debug_assert();
         let help = Arguments::command().get_after_help().map(ToString::to_string).unwrap_or_default();
         let commands: Vec<_> = help.replace("\\\n", " ").lines().map(str::trim).filter_map(command).collect();
-        assert_eq!(commands.len(), 3, "{help}");
+        assert_eq!(commands.len(), 4, "{help}");
         for command in commands {
             Arguments::try_parse_from(&command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
         }
