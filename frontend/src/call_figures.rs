@@ -1,5 +1,6 @@
 //! Figures of calls by what was called and how it ended: of those that this process answers, and of those that it makes
-//! to the fusion service. Their names are those of OpenTelemetry's conventions, as Prometheus has them (rule call-29).
+//! to the fusion service; and of connections of which no call comes because they do not become secure. Names of calls
+//! are those of OpenTelemetry's conventions, as Prometheus has them (rule call-29).
 //!
 //! Knows: methods of the contract, routes. Must not know: what a call does.
 //!
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use http::Method;
 use http_body::{Frame, SizeHint};
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prost::Message as _;
@@ -54,6 +56,7 @@ type RpcSeconds = Family<RpcLabels, Histogram>;
 pub(crate) struct ServedCalls {
     methods: Arc<BTreeSet<Arc<str>>>,
     seconds: RpcSeconds,
+    failed_handshakes: Counter,
 }
 
 impl Default for ServedCalls {
@@ -62,7 +65,8 @@ impl Default for ServedCalls {
         let sets =
             [DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET, tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET];
         let methods = sets.into_iter().flat_map(methods).collect();
-        Self { methods: Arc::new(methods), seconds: Family::new_with_constructor(seconds) }
+        let seconds = Family::new_with_constructor(seconds);
+        Self { methods: Arc::new(methods), seconds, failed_handshakes: Counter::default() }
     }
 }
 
@@ -86,7 +90,14 @@ impl ServedCalls {
         let calls = Self::default();
         let help = "Duration of calls that were answered by gRPC, by their end";
         metrics.register("rpc_server_call_duration_seconds", help, calls.seconds.clone());
+        let help = "Connections of callers that did not become secure";
+        metrics.register("tls_handshakes_failed", help, calls.failed_handshakes.clone());
         calls
+    }
+
+    /// A connection has not become secure, so that no call comes of it.
+    pub(crate) fn handshake_has_failed(&self) {
+        self.failed_handshakes.inc();
     }
 
     /// A call of this path has arrived.

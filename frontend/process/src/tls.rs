@@ -3,21 +3,31 @@
 //!
 //! cert-manager and the kubelet put new files in the place of old ones long before these expire. They are looked at
 //! again when a connection is made, once a second at most; connections that there are stay. What cannot be read, or
-//! does not fit together, does not replace what is in use: it is told once, and looked at again. Where callers are
-//! known by what they have shown ([`Shown`]), that is verified again as long as they call: a connection lasts longer
-//! than a certificate, and than the trust in who has signed it.
+//! does not fit together, does not replace what is in use: it is told once, and looked at again. But who may sign
+//! callers' certificates is renewed apart from the pair, and while that file cannot be used, nobody may: an authority
+//! that was taken away must not be trusted because of what is wrong with anything else. Where callers are known by what
+//! they have shown ([`Shown`]), that is verified again as long as they call: a connection lasts longer than a
+//! certificate, and than the trust in who has signed it.
 //!
 //! Knows: PEM files, rustls. Must not know: what is said over the connections.
+//!
+//! Invariants: of what a caller shows nothing is verified that takes longer than a few signatures. Handshakes hold up
+//! neither each other nor who accepts connections, and end when nobody accepts any more.
 
 use anyhow::{Context as _, anyhow, ensure};
 use futures::{Stream, StreamExt as _};
 use parking_lot::Mutex;
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    ServerConfig, SignatureScheme, WantsVerifier,
+};
 use std::fmt::{self, Debug, Formatter};
 use std::fs;
 use std::io;
@@ -29,6 +39,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use tokio_util::task::AbortOnDropHandle;
 
 /// Files are not looked at more often.
 const LOOK: Duration = Duration::from_secs(1);
@@ -36,6 +47,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Callers that are at it at the same time; others wait.
 const HANDSHAKES: usize = 1024;
+/// Certificates that a caller may show beside its own. All ways through them to an authority are tried, which takes
+/// seconds for some tens, and whoever shows them needs no key for that.
+const INTERMEDIATES: usize = 4;
 /// gRPC is spoken over HTTP/2 only.
 const PROTOCOL: &[u8] = b"h2";
 
@@ -53,7 +67,8 @@ pub struct Pair {
 pub struct ServerFiles {
     /// Who it is.
     pub pair: Pair,
-    /// Certificates of those who may sign callers' certificates (PEM). If set, callers are asked for such a one.
+    /// Certificates of those who may sign callers' certificates (PEM). If set, callers are asked for such a one. If the
+    /// file is empty, or cannot be used any more, nobody may sign.
     pub client_authority: Option<PathBuf>,
 }
 
@@ -72,6 +87,8 @@ type Make<C> = Box<dyn Fn(&[Vec<u8>]) -> anyhow::Result<C> + Send + Sync>;
 struct Renewed<C> {
     files: Vec<PathBuf>,
     make: Make<C>,
+    /// What counts while the files cannot be used. `None`: what counted before.
+    otherwise: Option<Arc<C>>,
     current: Mutex<Current<C>>,
 }
 
@@ -87,7 +104,12 @@ impl<C> Renewed<C> {
         let contents = read(&files)?;
         let made = Arc::new(make(&contents).with_context(|| named(&files))?);
         let current = Mutex::new(Current { contents, made, looked_at: Instant::now(), is_failing: false });
-        Ok(Self { files, make, current })
+        Ok(Self { files, make, otherwise: None, current })
+    }
+
+    /// The same, which falls back to this while the files cannot be used.
+    fn or(self, otherwise: C) -> Self {
+        Self { otherwise: Some(Arc::new(otherwise)), ..self }
     }
 
     fn current(&self) -> Arc<C> {
@@ -110,8 +132,15 @@ impl<C> Renewed<C> {
             }
             Err(error) => {
                 if !std::mem::replace(&mut current.is_failing, true) {
-                    let error = format!("{error:#}");
-                    tracing::warn!(files = named(&self.files), error, "new certificates cannot be used");
+                    let (files, error) = (named(&self.files), format!("{error:#}"));
+                    match self.otherwise {
+                        None => tracing::warn!(files, error, "new certificates cannot be used"),
+                        Some(_) => tracing::warn!(files, error, "{NOBODY}"),
+                    }
+                }
+                if let Some(otherwise) = &self.otherwise {
+                    // Whatever can be read later is new, also what was there before.
+                    (current.contents, current.made) = (Vec::new(), Arc::clone(otherwise));
                 }
             }
         }
@@ -149,31 +178,142 @@ fn roots(pem: &[u8]) -> anyhow::Result<Arc<RootCertStore>> {
     Ok(Arc::new(roots))
 }
 
-/// What a server makes of its files.
-struct Serving {
-    config: Arc<ServerConfig>,
+fn certified(contents: &[Vec<u8>]) -> anyhow::Result<CertifiedKey> {
+    let [certificate, private] = contents else { return Err(anyhow!("no pair")) };
+    CertifiedKey::from_der(chain(certificate)?, key(private)?, &provider()).context("certificate and key")
+}
+
+/// Said when no certificate of a caller is trusted.
+const NOBODY: &str = "there is no authority of callers: no certificate is trusted";
+
+/// Verifies certificates of callers.
+#[derive(Debug)]
+struct Callers {
+    /// `None`: nobody may sign.
+    trusting: Option<Arc<dyn ClientCertVerifier>>,
+    /// Callers without a certificate are turned away.
+    is_needed: bool,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Callers {
+    /// Trusts whom one of these has signed. A file that is there and empty says that nobody may sign.
+    fn of(authority: &[u8], is_needed: bool) -> anyhow::Result<Self> {
+        if authority.trim_ascii().is_empty() {
+            tracing::warn!("{NOBODY}");
+            return Ok(Self::trusting_nobody(is_needed));
+        }
+        let trusting = WebPkiClientVerifier::builder_with_provider(roots(authority)?, provider());
+        let trusting = Some(trusting.build().context("authority of callers")?);
+        Ok(Self { trusting, ..Self::trusting_nobody(is_needed) })
+    }
+
+    fn trusting_nobody(is_needed: bool) -> Self {
+        Self { trusting: None, is_needed, algorithms: provider().signature_verification_algorithms }
+    }
+}
+
+impl ClientCertVerifier for Callers {
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_needed
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        match &self.trusting {
+            Some(trusting) => trusting.root_hint_subjects(),
+            None => &[],
+        }
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let trusting = self.trusting.as_ref().filter(|_| others.len() <= INTERMEDIATES);
+        trusting.ok_or(CertificateError::UnknownIssuer)?.verify_client_cert(own, others, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// The side of a server, made of what is renewed.
+struct Server {
+    builder: ConfigBuilder<ServerConfig, WantsVerifier>,
+    pair: Renewed<CertifiedKey>,
     /// By whom callers' certificates are verified, if callers are asked for them.
-    callers: Option<Arc<dyn ClientCertVerifier>>,
+    callers: Option<Renewed<Callers>>,
+    /// What was made last.
+    made: Mutex<Option<Made>>,
 }
 
-/// `is_needed`: callers without a certificate are turned away.
-fn serving(contents: &[Vec<u8>], is_needed: bool) -> anyhow::Result<Serving> {
-    let callers = contents.get(2).map(|authority| verifier(authority, is_needed)).transpose()?;
-    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    let config = match &callers {
-        Some(callers) => config.with_client_cert_verifier(Arc::clone(callers)),
-        None => config.with_no_client_auth(),
-    };
-    let [certificate, private, ..] = contents else { return Err(anyhow!("no pair")) };
-    let mut config = config.with_single_cert(chain(certificate)?, key(private)?).context("certificate and key")?;
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    Ok(Serving { config: Arc::new(config), callers })
+struct Made {
+    pair: Arc<CertifiedKey>,
+    callers: Option<Arc<Callers>>,
+    config: Arc<ServerConfig>,
 }
 
-fn verifier(authority: &[u8], is_needed: bool) -> anyhow::Result<Arc<dyn ClientCertVerifier>> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots(authority)?, provider());
-    let verifier = if is_needed { verifier } else { verifier.allow_unauthenticated() };
-    verifier.build().context("authority of callers")
+impl Made {
+    fn is_of(&self, pair: &Arc<CertifiedKey>, callers: Option<&Arc<Callers>>) -> bool {
+        Arc::ptr_eq(&self.pair, pair) && self.callers.as_ref().map(Arc::as_ptr) == callers.map(Arc::as_ptr)
+    }
+}
+
+impl Server {
+    /// `is_needed`: callers without a certificate are turned away.
+    fn new(files: ServerFiles, is_needed: bool) -> anyhow::Result<Self> {
+        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        let pair = Renewed::<CertifiedKey>::new(vec![files.pair.certificate, files.pair.key], Box::new(certified))?;
+        let callers = files.client_authority.map(|authority| {
+            let make = move |contents: &[Vec<u8>]| Callers::of(&contents.concat(), is_needed);
+            let callers = Renewed::<Callers>::new(vec![authority], Box::new(make))?;
+            Ok::<_, anyhow::Error>(callers.or(Callers::trusting_nobody(is_needed)))
+        });
+        Ok(Self { builder, pair, callers: callers.transpose()?, made: Mutex::default() })
+    }
+
+    /// For connections that are made now. Another one knows no sessions of those before: nobody takes up one whose
+    /// certificate would not be trusted any more.
+    fn config(&self) -> Arc<ServerConfig> {
+        let (pair, callers) = (self.pair.current(), self.callers.as_ref().map(Renewed::current));
+        let mut made = self.made.lock();
+        if let Some(made) = made.as_ref().filter(|made| made.is_of(&pair, callers.as_ref())) {
+            return Arc::clone(&made.config);
+        }
+        let builder = match &callers {
+            Some(callers) => {
+                let callers: Arc<Callers> = Arc::clone(callers);
+                self.builder.clone().with_client_cert_verifier(callers)
+            }
+            None => self.builder.clone().with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&pair))));
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let config = Arc::new(config);
+        *made = Some(Made { pair, callers, config: Arc::clone(&config) });
+        config
+    }
 }
 
 fn client_config(contents: &[Vec<u8>]) -> anyhow::Result<ClientConfig> {
@@ -195,11 +335,11 @@ pub type Secured<T> = server::TlsStream<T>;
 
 /// The side of a server. Cheap to clone.
 #[derive(Clone)]
-pub struct Acceptor(Arc<Renewed<Serving>>);
+pub struct Acceptor(Arc<Server>);
 
 impl Debug for Acceptor {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Acceptor").field(&self.0.files).finish()
+        formatter.debug_tuple("Acceptor").field(&self.0.pair.files).finish()
     }
 }
 
@@ -209,7 +349,7 @@ impl Acceptor {
     /// # Errors
     /// A file cannot be read, or is not what it should be.
     pub fn new(files: ServerFiles) -> anyhow::Result<Self> {
-        Self::of(files, true)
+        Ok(Self(Arc::new(Server::new(files, true)?)))
     }
 
     /// The same for a server that has other ways to know its callers: only those are turned away whose certificate is
@@ -218,13 +358,7 @@ impl Acceptor {
     /// # Errors
     /// A file cannot be read, or is not what it should be.
     pub fn asking(files: ServerFiles) -> anyhow::Result<Self> {
-        Self::of(files, false)
-    }
-
-    fn of(files: ServerFiles, is_needed: bool) -> anyhow::Result<Self> {
-        let paths = [files.pair.certificate, files.pair.key].into_iter().chain(files.client_authority).collect();
-        let make = move |contents: &[Vec<u8>]| serving(contents, is_needed);
-        Ok(Self(Arc::new(Renewed::new(paths, Box::new(make))?)))
+        Ok(Self(Arc::new(Server::new(files, false)?)))
     }
 
     /// The certificate that a caller has shown on a connection, if it has.
@@ -234,29 +368,47 @@ impl Acceptor {
         Some(Shown { own, others, acceptor: self.clone(), verified: Mutex::default() })
     }
 
-    /// Secures connections, many at the same time. Those on which that fails are closed.
-    pub fn accept<T>(self, incoming: impl Stream<Item = io::Result<T>>) -> impl Stream<Item = io::Result<Secured<T>>>
+    /// Secures connections, many at the same time, each in a task of its own: what is computed for one holds up neither
+    /// others nor whoever waits for them. Those on which that fails are closed, and `failed` is told of each.
+    pub fn accept<T>(
+        self,
+        incoming: impl Stream<Item = io::Result<T>>,
+        failed: impl Fn(),
+    ) -> impl Stream<Item = io::Result<Secured<T>>>
     where
-        T: AsyncRead + AsyncWrite + Unpin,
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let secured = incoming.map(move |connection| {
-            let config = Arc::clone(&self.0.current().config);
+            let task = connection
+                .map(|connection| AbortOnDropHandle::new(tokio::spawn(handshake(self.0.config(), connection))));
             async move {
-                let connection = match connection {
-                    Ok(connection) => connection,
-                    Err(error) => return Some(Err(error)),
-                };
-                let failed = match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(connection)).await {
-                    Ok(Ok(secured)) => return Some(Ok(secured)),
-                    Ok(Err(error)) => error.to_string(),
-                    Err(_) => format!("not finished in {HANDSHAKE:?}"),
-                };
-                tracing::debug!(error = failed, "a caller's TLS handshake failed");
-                None
+                match task {
+                    Ok(task) => task.await.ok().flatten().map(Ok),
+                    Err(error) => Some(Err(error)),
+                }
             }
         });
-        secured.buffer_unordered(HANDSHAKES).filter_map(|connection| async { connection })
+        secured.buffer_unordered(HANDSHAKES).filter_map(move |connection| {
+            if connection.is_none() {
+                failed();
+            }
+            async move { connection }
+        })
     }
+}
+
+/// Secures a connection; `None` if that fails.
+async fn handshake<T>(config: Arc<ServerConfig>, connection: T) -> Option<Secured<T>>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let failed = match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(connection)).await {
+        Ok(Ok(secured)) => return Some(secured),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("not finished in {HANDSHAKE:?}"),
+    };
+    tracing::debug!(error = failed, "a caller's TLS handshake failed");
+    None
 }
 
 /// The certificate that a caller has shown on its connection.
@@ -290,9 +442,8 @@ impl Shown {
     }
 
     fn is_trusted_at(&self, now: UnixTime) -> bool {
-        let serving = self.acceptor.0.current();
-        let verified = serving.callers.as_ref().map(|by| by.verify_client_cert(&self.own, &self.others, now));
-        verified.is_some_and(|verified| verified.is_ok())
+        let callers = self.acceptor.0.callers.as_ref().map(Renewed::current);
+        callers.is_some_and(|callers| callers.verify_client_cert(&self.own, &self.others, now).is_ok())
     }
 }
 
@@ -337,10 +488,13 @@ impl Connector {
 mod tests {
     use super::*;
     use futures::stream;
-    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
     use std::path::Path;
+    use std::pin::Pin;
+    use std::sync::mpsc::{self, Receiver};
+    use std::task::{Context, Poll};
     use tempfile::TempDir;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
     use tokio::net::TcpListener;
 
     const NAME: &str = "fusion-service";
@@ -351,9 +505,20 @@ mod tests {
 
     impl Authority {
         fn new() -> Self {
+            Self(CertifiedIssuer::self_signed(Self::params("authority"), KeyPair::generate().unwrap()).unwrap())
+        }
+
+        /// One of this name that may sign because this one may.
+        fn intermediate(&self, name: &str) -> Self {
+            let key = KeyPair::generate().unwrap();
+            Self(CertifiedIssuer::signed_by(Self::params(name), key, &self.0).unwrap())
+        }
+
+        fn params(name: &str) -> CertificateParams {
             let mut params = CertificateParams::new(Vec::new()).unwrap();
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+            params.distinguished_name.push(DnType::CommonName, name);
+            params
         }
 
         /// Signs a pair for a name and puts it into files.
@@ -410,7 +575,7 @@ mod tests {
             let accepted = listener.accept().await.map(|(stream, _)| stream);
             Some((accepted, listener))
         });
-        let secured = acceptor.accept(incoming);
+        let secured = acceptor.accept(incoming, || {});
         tokio::spawn(async move {
             let mut secured = std::pin::pin!(secured);
             while let Some(Ok(mut stream)) = secured.next().await {
@@ -494,7 +659,7 @@ mod tests {
     async fn files_that_cannot_be_used_replace_nothing() {
         let files = Files::new();
         let Acceptor(server) = Acceptor::new(files.server(false)).unwrap();
-        let before = server.current();
+        let before = server.config();
         let certificate = fs::read(files.pair("server").certificate).unwrap();
         let other = Files::new();
         type Spoil<'a> = &'a dyn Fn(&Path);
@@ -507,28 +672,21 @@ mod tests {
         ];
         for (what, spoil) in spoils {
             spoil(&files.pair("server").certificate);
-            lately(&server);
-            assert!(Arc::ptr_eq(&server.current(), &before), "{what}");
-            assert!(server.current.lock().is_failing, "{what}");
+            lately(&server.pair);
+            assert!(Arc::ptr_eq(&server.config(), &before), "{what}");
+            assert!(server.pair.current.lock().is_failing, "{what}");
         }
         fs::write(files.pair("server").certificate, certificate).unwrap();
-        lately(&server);
-        assert!(Arc::ptr_eq(&server.current(), &before), "nothing is new");
-        assert!(!server.current.lock().is_failing);
+        lately(&server.pair);
+        assert!(Arc::ptr_eq(&server.config(), &before), "nothing is new");
+        assert!(!server.pair.current.lock().is_failing);
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn what_was_shown_is_trusted_as_long_as_it_is_valid_and_its_authority_may_sign() {
         let files = Files::new();
         let acceptor = Acceptor::asking(files.server(true)).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, connector) = (listener.local_addr().unwrap(), files.connector(true));
-        let connecting = tokio::spawn(async move { connector.connect(address).await });
-        let incoming = stream::iter([listener.accept().await.map(|(stream, _)| stream)]);
-        let mut secured = std::pin::pin!(acceptor.clone().accept(incoming));
-        let connection = secured.next().await.unwrap().unwrap();
-        let _caller = connecting.await.unwrap().unwrap();
-        let shown = acceptor.shown_on(&connection).unwrap();
+        let shown = shown(&acceptor, files.connector(true)).await;
         // The certificate is for the years 1975 to 4095.
         for (seconds, expected) in [(0, false), (1_000_000_000, true), (70_000_000_000, false)] {
             let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
@@ -536,10 +694,159 @@ mod tests {
         }
         assert!(shown.is_trusted());
         Authority::new().write(&files.path("ca.pem"));
-        lately(&acceptor.0);
+        lately(acceptor.0.callers.as_ref().unwrap());
         assert!(shown.is_trusted(), "it is not verified each time");
         *shown.verified.lock() = None;
         assert!(!shown.is_trusted());
+    }
+
+    /// What this client shows to this server.
+    async fn shown(acceptor: &Acceptor, connector: Connector) -> Shown {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connecting = tokio::spawn(async move { connector.connect(address).await });
+        let incoming = stream::iter([listener.accept().await.map(|(stream, _)| stream)]);
+        let mut secured = std::pin::pin!(acceptor.clone().accept(incoming, || {}));
+        let connection = secured.next().await.unwrap().unwrap();
+        let _caller = connecting.await.unwrap().unwrap();
+        acceptor.shown_on(&connection).unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_authority_that_was_taken_away_is_not_trusted_whatever_else_is_wrong() {
+        type Spoil<'a> = &'a dyn Fn(&Path);
+        let spoils: [(&str, Spoil<'_>); 4] = [
+            ("gone", &|path| fs::remove_file(path).unwrap()),
+            ("empty", &|path| fs::write(path, "\n").unwrap()),
+            ("half of it", &|path| fs::write(path, "-----BEGIN CERTIFICATE-----\nMIIB").unwrap()),
+            ("another", &|path| Authority::new().write(path)),
+        ];
+        for (what, spoil) in spoils {
+            let (files, now) = (Files::new(), UnixTime::now());
+            let acceptor = Acceptor::asking(files.server(true)).unwrap();
+            let shown = shown(&acceptor, files.connector(true)).await;
+            assert!(shown.is_trusted_at(now), "{what}");
+            let (server, path) = (&acceptor.0, files.path("ca.pem"));
+            let (callers, authority) = (server.callers.as_ref().unwrap(), fs::read(&path).unwrap());
+            let before = server.config();
+            fs::remove_file(files.pair("server").key).unwrap();
+            spoil(&path);
+            lately(&server.pair);
+            lately(callers);
+            assert!(!shown.is_trusted_at(now), "{what}");
+            assert!(!Arc::ptr_eq(&server.config(), &before), "{what}: handshakes still trust it");
+            fs::write(&path, authority).unwrap();
+            lately(callers);
+            assert!(shown.is_trusted_at(now), "{what}, and there again");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_empty_file_of_authorities_trusts_nobody_from_the_start() {
+        let files = Files::new();
+        fs::write(files.path("empty.pem"), "").unwrap();
+        let server = || ServerFiles { client_authority: Some(files.path("empty.pem")), ..files.server(false) };
+        let needing = serve(Acceptor::new(server()).unwrap()).await;
+        let asking = serve(Acceptor::asking(server()).unwrap()).await;
+        let table = [(needing, true, false), (needing, false, false), (asking, true, false), (asking, false, true)];
+        for (address, shows, expected) in table {
+            let answer = answers(&files.connector(shows), address).await;
+            assert_eq!(answer.is_ok(), expected, "needed: {}, shown: {shows}: {answer:?}", address == needing);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_caller_shows_so_many_certificates_beside_its_own() {
+        for (number, expected) in [(0, true), (INTERMEDIATES, true), (INTERMEDIATES + 1, false)] {
+            let files = Files::new();
+            let (mut signer, mut others) = (Authority::new(), String::new());
+            signer.write(&files.path("callers.pem"));
+            for at in 0..number {
+                signer = signer.intermediate(&format!("intermediate {at}"));
+                others.insert_str(0, &signer.0.pem());
+            }
+            let pair = files.pair("client");
+            signer.sign("frontend", &pair);
+            let own = fs::read_to_string(&pair.certificate).unwrap();
+            fs::write(&pair.certificate, own + &others).unwrap();
+            let server = ServerFiles { client_authority: Some(files.path("callers.pem")), ..files.server(false) };
+            let address = serve(Acceptor::new(server).unwrap()).await;
+            let answer = answers(&files.connector(true), address).await;
+            assert_eq!(answer.is_ok(), expected, "{number}: {answer:?}");
+        }
+    }
+
+    /// A connection, of which the first read keeps its thread until the other end of this has gone.
+    struct Stalling(DuplexStream, Option<Receiver<()>>);
+
+    impl AsyncRead for Stalling {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if let Some(stalled) = self.1.take() {
+                let _ = stalled.recv();
+            }
+            Pin::new(&mut self.0).poll_read(context, buffer)
+        }
+    }
+
+    impl AsyncWrite for Stalling {
+        fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Pin::new(&mut self.0).poll_write(context, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_flush(context)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_shutdown(context)
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_handshake_that_computes_for_ever_keeps_no_other_from_being_made() {
+        let files = Files::new();
+        let acceptor = Acceptor::new(files.server(false)).unwrap();
+        let (until, stalled) = mpsc::channel();
+        let ((_first, first), (second, other)) = (duplex(64 << 10), duplex(64 << 10));
+        let incoming = stream::iter([Ok(Stalling(first, Some(stalled))), Ok(Stalling(other, None))]);
+        let accepting = tokio::spawn(async move {
+            let mut secured = std::pin::pin!(acceptor.accept(incoming, || {}));
+            secured.next().await.is_some_and(|secured| secured.is_ok())
+        });
+        let Connector { config, server } = files.connector(false);
+        let connecting = TlsConnector::from(config.current()).connect(server, second);
+        let _connection = timeout(SOON, connecting).await.expect("the other is in the way").unwrap();
+        assert!(timeout(SOON, accepting).await.expect("the other is in the way").unwrap());
+        drop(until);
+    }
+
+    #[tokio::test]
+    async fn handshakes_end_with_who_accepts_and_those_that_fail_are_told() {
+        let files = Files::new();
+        let acceptor = Acceptor::new(files.server(false)).unwrap();
+        let failed = Mutex::new(0);
+        let ((mut silent, first), (mut plain, second)) = (duplex(1 << 10), duplex(1 << 10));
+        plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        let incoming = stream::iter([Ok(first), Ok(second)]).chain(stream::pending());
+        let mut secured = Box::pin(acceptor.accept(incoming, || *failed.lock() += 1));
+        let mut heard = Vec::new();
+        tokio::select! {
+            _ = secured.next() => panic!("somebody is secured"),
+            read = timeout(SOON, plain.read_to_end(&mut heard)) => {
+                read.expect("it is kept").unwrap();
+            }
+        }
+        while *failed.lock() == 0 {
+            assert!(futures::poll!(secured.next()).is_pending());
+            tokio::task::yield_now().await;
+        }
+        drop(secured);
+        assert_eq!(timeout(SOON, silent.read(&mut [0])).await.expect("it is kept").unwrap(), 0);
+        assert_eq!(*failed.lock(), 1);
     }
 
     /// As if it had last been looked at longer ago.

@@ -3,7 +3,9 @@
 //!
 //! Knows: X.509. Must not know: tokens, rights.
 
+use super::access::reviewer::Subject;
 use super::places::CallerName;
+use std::sync::Arc;
 use streams_process::tls::Shown;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -11,18 +13,15 @@ use x509_parser::prelude::FromDer;
 const ANONYMOUS: &str = "system:anonymous";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Bytes of a name and its groups, at most: all calls hold them, reviews and errors say them.
+const NAMES_MAX: usize = 8 << 10;
+/// Bytes that a group counts beside those of its name, as a field of a head does in HTTP/2.
+const GROUP: usize = 32;
 
 /// The certificate that was shown on the connection of a call. It travels with the call.
 pub(crate) struct Certificate {
     shown: Shown,
-    owner: Option<Owner>,
-}
-
-/// Whose a certificate is.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) name: CallerName,
-    pub(crate) groups: Vec<String>,
+    owner: Result<Arc<Subject>, Worthless>,
 }
 
 /// Why a certificate does not say who calls.
@@ -30,6 +29,8 @@ pub(crate) struct Owner {
 pub(crate) enum Worthless {
     /// Its subject has no common name, or what cannot be read.
     Nameless,
+    /// Its subject says more than is kept.
+    Oversized,
     /// It has expired since it was shown, or whoever has signed it may not sign any more.
     Untrusted,
 }
@@ -37,33 +38,38 @@ pub(crate) enum Worthless {
 impl Certificate {
     /// One that was shown.
     pub(crate) fn new(shown: Shown) -> Self {
-        let owner = owner(shown.der());
+        let owner = owner(shown.der()).map(Arc::new);
         Self { shown, owner }
     }
 
-    /// Whose it is, for a call that is made now.
+    /// Whose it is, for a call that is made now; all calls of the connection share it.
     ///
     /// # Errors
     /// It does not say so, or is not trusted any more.
-    pub(crate) fn owner(&self) -> Result<&Owner, Worthless> {
-        let owner = self.owner.as_ref().ok_or(Worthless::Nameless)?;
+    pub(crate) fn owner(&self) -> Result<&Arc<Subject>, Worthless> {
+        let owner = self.owner.as_ref().map_err(|why| *why)?;
         if self.shown.is_trusted() { Ok(owner) } else { Err(Worthless::Untrusted) }
     }
 }
 
 /// Whose this certificate is, if it names somebody. Of several common names the last one counts, as in the API server.
-fn owner(der: &[u8]) -> Option<Owner> {
-    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+fn owner(der: &[u8]) -> Result<Subject, Worthless> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| Worthless::Nameless)?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().last()?.as_str().ok().filter(|name| !name.is_empty())?;
+    let name = subject.iter_common_name().last().and_then(|name| name.as_str().ok());
+    let name = name.filter(|name| !name.is_empty()).ok_or(Worthless::Nameless)?;
     // A group that cannot be read may be what a right is refused by.
-    let groups: Result<Vec<_>, _> = subject.iter_organization().map(|name| name.as_str().map(str::to_owned)).collect();
-    let mut groups = groups.ok()?;
+    let groups: Result<Vec<_>, _> = subject.iter_organization().map(|name| name.as_str()).collect();
+    let groups = groups.map_err(|_| Worthless::Nameless)?;
+    if name.len() + groups.iter().map(|group| group.len() + GROUP).sum::<usize>() > NAMES_MAX {
+        return Err(Worthless::Oversized);
+    }
+    let mut groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();
     let says_so = groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
     if name != ANONYMOUS && !says_so {
         groups.push(AUTHENTICATED.to_owned());
     }
-    Some(Owner { name: CallerName(name.into()), groups })
+    Ok(Subject::new(CallerName(name.into()), groups))
 }
 
 #[cfg(test)]
@@ -79,19 +85,24 @@ mod tests {
         let [again_cn, again_o] = [3, 10].map(|last| DnType::CustomDnType(vec![2, 5, 4, last]));
         let text = |text: &str| DnValue::Utf8String(text.to_owned());
         let unreadable = || DnValue::BmpString(BmpString::try_from("me").unwrap());
+        let [longest, too_long] = [NAMES_MAX, NAMES_MAX + 1].map(|bytes| "x".repeat(bytes));
+        let of_longest = format!("{longest}: system:authenticated");
         // subject -> user: groups
-        let table: [(&[(&DnType, DnValue)], Option<&str>); 11] = [
-            (&[(&cn, text("me"))], Some("me: system:authenticated")),
-            (&[(&o, text("a")), (&cn, text("me"))], Some("me: a, system:authenticated")),
-            (&[(&cn, text("me")), (&o, text("a")), (&again_o, text("b"))], Some("me: a, b, system:authenticated")),
-            (&[(&cn, text("me")), (&again_cn, text("you"))], Some("you: system:authenticated")),
-            (&[(&cn, text("me")), (&o, text(AUTHENTICATED))], Some("me: system:authenticated")),
-            (&[(&cn, text(ANONYMOUS))], Some("system:anonymous: ")),
-            (&[], None),
-            (&[(&o, text("a"))], None),
-            (&[(&cn, text(""))], None),
-            (&[(&cn, unreadable())], None),
-            (&[(&cn, text("me")), (&o, unreadable())], None),
+        let table: [(&[(&DnType, DnValue)], Result<&str, Worthless>); 14] = [
+            (&[(&cn, text("me"))], Ok("me: system:authenticated")),
+            (&[(&o, text("a")), (&cn, text("me"))], Ok("me: a, system:authenticated")),
+            (&[(&cn, text("me")), (&o, text("a")), (&again_o, text("b"))], Ok("me: a, b, system:authenticated")),
+            (&[(&cn, text("me")), (&again_cn, text("you"))], Ok("you: system:authenticated")),
+            (&[(&cn, text("me")), (&o, text(AUTHENTICATED))], Ok("me: system:authenticated")),
+            (&[(&cn, text(ANONYMOUS))], Ok("system:anonymous: ")),
+            (&[(&cn, text(&longest))], Ok(&of_longest)),
+            (&[(&cn, text(&too_long))], Err(Worthless::Oversized)),
+            (&[(&cn, text("me")), (&o, text(&longest))], Err(Worthless::Oversized)),
+            (&[], Err(Worthless::Nameless)),
+            (&[(&o, text("a"))], Err(Worthless::Nameless)),
+            (&[(&cn, text(""))], Err(Worthless::Nameless)),
+            (&[(&cn, unreadable())], Err(Worthless::Nameless)),
+            (&[(&cn, text("me")), (&o, unreadable())], Err(Worthless::Nameless)),
         ];
         for (subject, expected) in table {
             let mut params = CertificateParams::new(vec!["not.the.name".to_owned()]).unwrap();
@@ -100,10 +111,10 @@ mod tests {
                 params.distinguished_name.push((*kind).clone(), value.clone());
             }
             let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-            let found =
-                owner(certificate.der()).map(|Owner { name, groups }| format!("{}: {}", name.0, groups.join(", ")));
-            assert_eq!(found.as_deref(), expected, "{subject:?}");
+            let found = owner(certificate.der());
+            let found = found.map(|found| format!("{}: {}", found.name.0, found.groups.join(", ")));
+            assert_eq!(found, expected.map(str::to_owned), "{subject:?}");
         }
-        assert_eq!(owner(b"no certificate"), None);
+        assert_eq!(owner(b"no certificate"), Err(Worthless::Nameless));
     }
 }

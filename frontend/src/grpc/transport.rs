@@ -135,6 +135,7 @@ pub(crate) async fn serve(
         let placed = socket.map(&mut place).transpose();
         async move { placed }
     });
+    let of_handshakes = figures.clone();
     let service = move |caller: &Arc<Caller>, certificate: Option<Arc<Certificate>>| {
         let (caller, routes, figures) = (Arc::clone(caller), routes.clone(), figures.clone());
         tower::service_fn(move |mut request: Request<Body>| {
@@ -152,7 +153,8 @@ pub(crate) async fn serve(
             server.serve(connections::greeted(incoming), admit, stop).await;
         }
         Some(tls) => {
-            let incoming = connections::greeted(tls.clone().accept(incoming));
+            let secured = tls.clone().accept(incoming, move || of_handshakes.handshake_has_failed());
+            let incoming = connections::greeted(secured);
             let admit = move |socket: &Greeted<Secured<Placed>>| {
                 let secured = socket.get_ref();
                 let certificate = tls.shown_on(secured).map(|shown| Arc::new(Certificate::new(shown)));

@@ -200,7 +200,7 @@ impl Server {
             match tls {
                 None => transport.serve(connections::greeted(incoming), |_| Some(routes.clone()), stop).await,
                 Some(tls) => {
-                    let incoming = connections::greeted(tls.accept(incoming));
+                    let incoming = connections::greeted(tls.accept(incoming, || {}));
                     transport.serve(incoming, |_| Some(routes.clone()), stop).await;
                 }
             }

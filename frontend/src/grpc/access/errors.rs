@@ -28,6 +28,9 @@ pub(super) fn unauthenticated(domain: &str, why: Unusable, audiences: &[String])
 pub(super) fn worthless(domain: &str, why: Worthless) -> Status {
     let message = match why {
         Worthless::Nameless => "the certificate of the connection names nobody: its subject needs a common name",
+        Worthless::Oversized => {
+            "the certificate of the connection has too long names: 8 KiB is what user and groups have"
+        }
         Worthless::Untrusted => "the certificate of the connection is not trusted any more: connect with another one",
     };
     status(Code::Unauthenticated, message, details(domain, "INVALID_CERTIFICATE", &[]))

@@ -40,7 +40,7 @@ use self::answers::{Answers, KeptFor, Line, LineBounds, Unanswered};
 use self::reviewer::{Reviewer, Right, Subject};
 use self::token::{Digest, Unusable};
 use super::arrival::Arrival;
-use super::certificate::{Certificate, Owner, Worthless};
+use super::certificate::{Certificate, Worthless};
 use super::deadline;
 use super::places::CallerName;
 use http::{Extensions, HeaderMap};
@@ -159,7 +159,7 @@ impl Reviews {
     ) -> Result<Arc<Subject>, Status> {
         let shown = extensions.get::<Arc<Certificate>>().map(|certificate| certificate.owner());
         let worthless = match shown {
-            Some(Ok(Owner { name, groups })) => return Ok(Arc::new(Subject::new(name.clone(), groups.clone()))),
+            Some(Ok(owner)) => return Ok(Arc::clone(owner)),
             Some(Err(why)) => Some(why),
             None => None,
         };

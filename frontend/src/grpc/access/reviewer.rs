@@ -22,7 +22,7 @@ pub(crate) struct Subject {
     /// The name, such as `system:serviceaccount:NAMESPACE:NAME`.
     pub(crate) name: CallerName,
     uid: Option<String>,
-    groups: Vec<String>,
+    pub(crate) groups: Vec<String>,
     extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) trait Reviewer: Send + Sync {
 
 impl Subject {
     /// Somebody of whom no more is known than this.
-    pub(super) fn new(name: CallerName, groups: Vec<String>) -> Self {
+    pub(crate) fn new(name: CallerName, groups: Vec<String>) -> Self {
         Self { name, uid: None, groups, extra: BTreeMap::new() }
     }
 

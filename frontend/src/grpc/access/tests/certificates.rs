@@ -2,11 +2,13 @@
 
 use super::Fake;
 use super::methods::services;
+use crate::call_figures::ServedCalls;
 use crate::grpc::server;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::time::Duration;
+use streams_kubernetes::metrics::Metrics;
 use streams_process::tls::{Acceptor, Pair, ServerFiles};
 use streams_proto::elasticity::v1::GetRegionRequest;
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
@@ -69,7 +71,9 @@ async fn a_caller_is_known_by_its_certificate_and_without_one_by_its_token() {
     let pair = Pair { certificate: file("cert.pem", &certificate), key: file("key.pem", &key) };
     let files = ServerFiles { pair, client_authority: Some(file("ca.pem", &authority.0.pem())) };
     let fake = Fake::new(&[]);
+    let metrics = Metrics::new("test");
     let services = services(&fake.access()).secured(Some(Acceptor::asking(files).unwrap()));
+    let services = services.counted(ServedCalls::among(&metrics));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let stop = std::future::pending();
@@ -115,4 +119,8 @@ async fn a_caller_is_known_by_its_certificate_and_without_one_by_its_token() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(heard(channel, Some("you")).await, "you");
+    // Those of the stranger.
+    let text = metrics.text().unwrap();
+    let failed = text.lines().find_map(|line| line.strip_prefix("test_tls_handshakes_failed_total "));
+    assert!(failed.is_some_and(|failed| failed != "0"), "{text}");
 }
