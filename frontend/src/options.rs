@@ -467,9 +467,9 @@ mod tests {
         let token = ["--authenticate", "token"];
         // arguments -> part of the error
         let table: [(&[&[&str]], &str); 3] = [
-            (&[&pair], "/nowhere/c"),
-            (&[&pair, &authority], "--elasticity-tls-client-ca needs --authenticate=token"),
-            (&[&pair, &authority, &token], "/nowhere/c"),
+            (&[&pair[..]], "/nowhere/c"),
+            (&[&pair[..], &authority[..]], "--elasticity-tls-client-ca needs --authenticate=token"),
+            (&[&pair[..], &authority[..], &token[..]], "/nowhere/c"),
         ];
         for (arguments, expected) in table {
             let error = run(&arguments.concat()).elasticity_tls().unwrap_err();

@@ -329,7 +329,7 @@ mod tests {
             &["--tls-ca", "a", "--tls-key", "k"],
         ];
         for options in table {
-            let line = [&["kubectl-streams", "plan", "sensors", "Clean=4"], options].concat();
+            let line = [&["kubectl-streams", "plan", "sensors", "Clean=4"][..], options].concat();
             let error = Arguments::try_parse_from(line).unwrap_err();
             assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument, "{options:?}");
         }

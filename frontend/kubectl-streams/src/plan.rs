@@ -79,7 +79,13 @@ fn secured(address: String, tls: &TlsOptions) -> anyhow::Result<(String, Option<
 }
 
 fn not_reached(address: &str) -> String {
-    format!("nothing answers at {address}; {REACH}")
+    // What speaks TLS ends connections in plain text, and those that show a certificate that it does not trust.
+    let tls = if address.starts_with("https://") {
+        "do both sides trust the certificates, and are these still good (--tls-ca, --tls-cert)?"
+    } else {
+        "does it speak TLS (--tls-ca)?"
+    };
+    format!("nothing answers at {address}, or not like this: {tls} {REACH}")
 }
 
 /// Why there is no plan: the words of the frontend, or what keeps it from answering.

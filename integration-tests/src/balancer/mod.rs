@@ -49,7 +49,7 @@ pub struct Address {
     pub url: String,
     /// A file with a token to show.
     pub token_file: Option<PathBuf>,
-    /// Certificates of those who may sign that of the API (PEM), for https.
+    /// Certificates of those who may sign that of the API (PEM), which is spoken to by https then.
     pub authority: Option<PathBuf>,
     /// The name that it is for; else the host of the URL.
     pub server_name: Option<String>,
@@ -60,7 +60,12 @@ pub struct Address {
 impl Address {
     /// A connection, which need not be there yet, with files as they are now.
     fn connect(&self) -> Result<ElasticityServiceClient<Channel>> {
-        let mut endpoint = Endpoint::from_shared(self.url.clone()).with_context(|| self.url.clone())?;
+        // Whoever names an authority does not mean plain text, in which a token could be read.
+        let url = match (&self.authority, self.url.strip_prefix("http://")) {
+            (Some(_), Some(rest)) => format!("https://{rest}"),
+            _ => self.url.clone(),
+        };
+        let mut endpoint = Endpoint::from_shared(url).with_context(|| self.url.clone())?;
         if let Some(authority) = &self.authority {
             let pem = |file: &PathBuf| std::fs::read(file).with_context(|| file.display().to_string());
             let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(authority)?));

@@ -38,8 +38,8 @@ struct Arguments {
     /// A file with a token to show where the elasticity API asks who calls. It is read for each call.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Certificates of those who may sign that of the elasticity API (PEM), for an address with https. These files are
-    /// read again after each error.
+    /// Certificates of those who may sign that of the elasticity API (PEM), which is spoken to by TLS then. These files
+    /// are read again after each error.
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// Name that its certificate is for; else the host of --api.
