@@ -65,8 +65,11 @@ impl Default for ServedCalls {
         let sets =
             [DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET, tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET];
         let methods = sets.into_iter().flat_map(methods).collect();
-        let seconds = Family::new_with_constructor(seconds);
-        Self { methods: Arc::new(methods), seconds, failed_handshakes: Counter::default() }
+        Self {
+            methods: Arc::new(methods),
+            seconds: Family::new_with_constructor(seconds),
+            failed_handshakes: Counter::default(),
+        }
     }
 }
 

@@ -8,6 +8,9 @@ use fusion_service::command::{check, explain, fuse, graph, plan};
 use fusion_service::serve;
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const EXAMPLES: &str = "\
 Examples:
   fusion-service check app.sab

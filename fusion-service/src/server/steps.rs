@@ -21,7 +21,7 @@ use super::compiler::Compiler;
 use super::digest::Digest;
 use super::encoded::Encoded;
 use super::errors::Failure;
-use super::memory::{Denied, Share};
+use super::memory::{Denied, JOB_WAIT, Share};
 use super::methods::{Adl, Methods, Origin, Prepared, Prior};
 use super::request::Compilation;
 use super::single_flight::{Part, SingleFlight};
@@ -99,49 +99,67 @@ impl<C: Compiler> Steps<C> {
             async move {
                 prior.adl.parsed = Some(steps.application(class, &budget, &prior.adl).await?);
                 let reserved = steps.reserve(class, &budget, prior.key).await?;
-                let of_work = budget.work.clone();
-                let reserves = |bytes| of_work.iter().for_each(|work| work.reserves(bytes));
-                reserves(reserved.as_ref().map_or(0, Share::bytes));
-                let (methods, admission) = (Arc::clone(&steps.methods), steps.admission.clone());
-                let (of_call, runtime) = (budget.clone(), Handle::current());
-                let work = move |budget: &Budget| {
-                    let job = methods.job(&prior, &compilation, budget)?;
-                    let Some(share) = &of_call.memory else { return Ok(job) };
-                    // Before the worker makes another one: what workers take is bounded by their number.
-                    runtime.block_on(async {
-                        tokio::select! {
-                            biased;
-                            error = of_call.ended() => Err(Failure::from(error)),
-                            charged = job.charge(share, reserved) => {
-                                charged.map_err(|denied| no_room(&admission, class, denied))
-                            }
-                        }
-                    })?;
-                    Ok(job)
-                };
-                let restored = steps.admission.run(class, &budget, work).await;
-                reserves(0);
-                restored
+                let was_known = reserved.is_some();
+                let restored = steps.restore(class, &budget, prior.clone(), Arc::clone(&compilation), reserved).await;
+                if was_known || !matches!(restored, Err(Failure::NoRoomForJob(_))) {
+                    return restored;
+                }
+                // Now its size is known, so the call can wait for memory without a worker. It keeps what it has
+                // received: whoever came again would have to find so much memory twice.
+                let Some(reserved) = steps.reserve(class, &budget, prior.key).await? else { return restored };
+                steps.restore(class, &budget, prior, compilation, Some(reserved)).await
             }
         };
         self.jobs.ride(prior.key, class, budget, restore).await
     }
 
+    /// Restores a job on a worker, with what was `reserved` for it.
+    async fn restore(
+        &self,
+        class: CallClass,
+        budget: &CallBudget,
+        prior: Prior<C>,
+        compilation: Arc<Compilation>,
+        reserved: Option<Share>,
+    ) -> Result<KeptJob<C>, Failure> {
+        let of_work = budget.work.clone();
+        let reserves = |bytes| of_work.iter().for_each(|work| work.reserves(bytes));
+        reserves(reserved.as_ref().map_or(0, Share::bytes));
+        let (methods, admission) = (Arc::clone(&self.methods), self.admission.clone());
+        let (of_call, runtime) = (budget.clone(), Handle::current());
+        let work = move |budget: &Budget| {
+            let job = methods.job(&prior, &compilation, budget)?;
+            let Some(share) = &of_call.memory else { return Ok(job) };
+            // Before the worker makes another one: what workers take is bounded by their number.
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    error = of_call.ended() => Err(Failure::from(error)),
+                    charged = job.charge(share, reserved) => {
+                        charged.map_err(|denied| no_room(&admission, class, denied))
+                    }
+                }
+            })?;
+            Ok(job)
+        };
+        let restored = self.admission.run(class, budget, work).await;
+        reserves(0);
+        restored
+    }
+
     /// Takes memory for a job before it is restored, if it is known that it was too large to be remembered: without it
-    /// the work would be in vain. The call waits for it like one that has nothing yet, without a worker. Long work may
-    /// wait for its worker for minutes, and takes nothing for so long.
+    /// the work would be in vain. The call waits for it before those that have not come so far, without a worker. Long
+    /// work may wait for its worker for minutes, and takes nothing for so long.
     async fn reserve(&self, class: CallClass, budget: &CallBudget, key: JobKey) -> Result<Option<Share>, Failure> {
         let Some(share) = budget.memory.as_ref().filter(|_| !class.is_long()) else { return Ok(None) };
         let Some(bytes) = self.methods.large_job(key) else { return Ok(None) };
-        let reserved = share.empty();
         tokio::select! {
             biased;
-            error = budget.ended() => return Err(error.into()),
-            taken = reserved.take(bytes.min(share.more())) => {
-                taken.map_err(|denied| no_room(&self.admission, class, denied))?;
+            error = budget.ended() => Err(error.into()),
+            taken = share.take_for_job(share.lacks_for_job(bytes), JOB_WAIT) => {
+                taken.map(Some).map_err(|denied| no_room(&self.admission, class, denied))
             }
         }
-        Ok(Some(reserved))
     }
 
     /// The application of a call.

@@ -40,7 +40,12 @@ pub(super) struct Cost {
 impl Cost {
     /// Bytes that the message takes when it is decoded and parsed, beside itself.
     pub(super) fn bytes(self) -> u64 {
-        self.fields.saturating_add(PER_CONTENT * self.content)
+        self.fields.saturating_add(self.parsed())
+    }
+
+    /// Those of them that are for what is parsed of its content.
+    pub(super) fn parsed(self) -> u64 {
+        PER_CONTENT.saturating_mul(self.content)
     }
 }
 

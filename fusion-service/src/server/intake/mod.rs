@@ -137,6 +137,7 @@ impl Intake {
             };
             let cost = cost.ok_or_else(not_well_formed)?;
             share.take(cost.bytes()).await.map_err(denied)?;
+            share.is_parsed_to(cost.parsed());
             (pieces, length)
         };
         let decode = if length > AT_ONCE { Decode::Elsewhere } else { Decode::Here };
@@ -195,6 +196,7 @@ impl Intake {
         let flat = share.bytes().saturating_sub(length as u64);
         let more = expanded as u64 + cost.bytes().saturating_sub(length as u64);
         share.take_at(more, place).await.map_err(denied)?;
+        share.is_parsed_to(cost.parsed());
         let step = expanded.saturating_add(1).clamp(1, 4 * PIECE);
         let decoders = if step <= AT_ONCE { &self.small_decoders } else { &self.decoders };
         let decoder = Arc::clone(decoders).acquire_owned().await.map_err(|_| Failure::ShuttingDown)?;

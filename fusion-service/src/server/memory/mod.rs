@@ -13,6 +13,9 @@
 //!   who waits has a ticket, and what it holds is of no use to others. Who finds no place is refused at once (rule
 //!   service-32).
 //! * Those in the line and those who have nothing yet are served in turns, so neither keeps the other out.
+//! * A call that has been decoded and needs memory for the job that it begins from has come further than all of these:
+//!   it is served before them, and those in the line who hold what it lacks lose it. Otherwise a job that takes all
+//!   that is left would have to find nobody else there, and all callers would come again without end.
 //!
 //! Knows: bytes, classes. Must not know: what the memory is for.
 //!
@@ -39,6 +42,8 @@ use tokio::time;
 pub(crate) const WAIT: Duration = Duration::from_millis(500);
 /// How long a call with a place in the line waits for memory.
 pub(crate) const LINE_WAIT: Duration = Duration::from_secs(60);
+/// How long a call waits for memory for the job that it begins from, without a worker.
+pub(crate) const JOB_WAIT: Duration = Duration::from_secs(10);
 /// Bytes up to which a call counts as small.
 pub(crate) const SMALL: u64 = 8 << 20;
 
@@ -70,6 +75,8 @@ struct State {
 /// Those who wait under one ceiling.
 #[derive(Default)]
 struct Queue {
+    /// Calls that wait for memory for the job that they begin from, in order of arrival.
+    begun: VecDeque<Waiter>,
     /// Calls that hold memory, in the order of their places.
     line: VecDeque<Waiter>,
     /// Calls that have nothing yet, in order of arrival.
@@ -122,6 +129,17 @@ pub(crate) struct Share {
     pool: Arc<Pool>,
     class: CallClass,
     bytes: AtomicU64,
+    /// What of these bytes is for what is parsed of the call's content.
+    parsed: AtomicU64,
+}
+
+/// How a call waits.
+#[derive(Debug)]
+enum Wait {
+    /// It has nothing, or memory, and perhaps a place in the line.
+    Content(Option<LinePlace>),
+    /// For a job, and has so many bytes.
+    Job { holds: u64, patience: Duration },
 }
 
 /// Which part of the memory a call may take from.
@@ -177,7 +195,7 @@ impl Memory {
 
     /// A share that has nothing yet.
     pub(crate) fn share(&self, class: CallClass) -> Share {
-        Share { pool: Arc::clone(&self.pool), class, bytes: AtomicU64::new(0) }
+        Share { pool: Arc::clone(&self.pool), class, bytes: AtomicU64::new(0), parsed: AtomicU64::new(0) }
     }
 
     /// A share that has these bytes whether or not there are so many: somebody uses them already. Who asks for memory
@@ -208,17 +226,26 @@ impl Memory {
 impl Share {
     /// A share of the same memory, for the same class, that has nothing yet.
     pub(crate) fn empty(&self) -> Self {
-        Self { pool: Arc::clone(&self.pool), class: self.class, bytes: AtomicU64::new(0) }
+        Self { pool: Arc::clone(&self.pool), class: self.class, bytes: AtomicU64::new(0), parsed: AtomicU64::new(0) }
     }
 
     /// The most that a call of this class may have.
-    pub(crate) fn most(&self) -> u64 {
+    fn most(&self) -> u64 {
         Ceiling::of_large(self.class).bytes(self.pool.bytes)
     }
 
-    /// The most that it may have beside what it has.
-    pub(crate) fn more(&self) -> u64 {
-        self.most().saturating_sub(self.bytes())
+    /// So much of what it has is for what is parsed of the call's content.
+    pub(crate) fn is_parsed_to(&self, bytes: u64) {
+        self.parsed.store(bytes, Relaxed);
+    }
+
+    /// What a call lacks for a job that takes so many bytes. A job has its application, for which the call has taken
+    /// memory if it has sent it. One that is larger than what the call may still have lacks nearly all of that: the job
+    /// was accepted, so there must be a time for it, though others always have a little.
+    pub(crate) fn lacks_for_job(&self, bytes: u64) -> u64 {
+        let most = self.most();
+        let more = (most - most / 16).saturating_sub(self.bytes());
+        bytes.saturating_sub(self.parsed.load(Relaxed)).min(more)
     }
 
     /// What it has.
@@ -255,6 +282,22 @@ impl Share {
 
     /// The same for a call that has a place in the line, if it has one.
     pub(crate) async fn take_at(&self, more: u64, place: Option<LinePlace>) -> Result<(), Denied> {
+        self.wait(more, Wait::Content(place)).await
+    }
+
+    /// A share of its own with `more` bytes, for the job that this call begins from. It is served before all calls that
+    /// are not decoded yet. Those in the line that hold what it needs are refused.
+    ///
+    /// # Errors
+    ///
+    /// There was not so much in time, or there never will be.
+    pub(crate) async fn take_for_job(&self, more: u64, patience: Duration) -> Result<Self, Denied> {
+        let of_job = self.empty();
+        of_job.wait(more, Wait::Job { holds: self.bytes(), patience }).await?;
+        Ok(of_job)
+    }
+
+    async fn wait(&self, more: u64, how: Wait) -> Result<(), Denied> {
         struct Queued<'a> {
             pool: &'a Arc<Pool>,
             number: u64,
@@ -269,18 +312,25 @@ impl Share {
             }
         }
 
-        let has = self.bytes();
         let ceiling = self.ceiling(more)?;
-        let mut place = place.filter(|place| place.ceiling == ceiling);
+        let (is_begun, has, mut place, patience) = match how {
+            Wait::Job { holds, patience } => (true, holds, None, Some(patience)),
+            Wait::Content(place) => (false, self.bytes(), place.filter(|place| place.ceiling == ceiling), None),
+        };
         let (grant, granted) = oneshot::channel();
         let queued = {
             let mut state = self.pool.lock();
             state.arrivals += 1;
             let number = place.as_ref().map_or(state.arrivals, |place| place.number);
-            state.insert(Waiter { number, class: self.class, ceiling, bytes: more, holds: has, grant });
+            state.insert(Waiter { number, class: self.class, ceiling, bytes: more, holds: has, grant }, is_begun);
             self.pool.dispatch(&mut state);
             let waits = state.waiting().any(|waiter| waiter.number == number);
-            if waits && has > 0 {
+            if waits && is_begun {
+                if !state.make_way(self.pool.bytes) {
+                    state.remove(number);
+                }
+                self.pool.dispatch(&mut state);
+            } else if waits && has > 0 {
                 if place.is_none() {
                     let permit = Arc::clone(&self.pool.places[ceiling as usize]).try_acquire_owned();
                     place = permit.ok().map(|permit| LinePlace { _permit: permit, ceiling, number });
@@ -294,7 +344,7 @@ impl Share {
             self.pool.show(&state, self.class);
             Queued { pool: &self.pool, number }
         };
-        let patience = if place.is_some() { LINE_WAIT } else { WAIT };
+        let patience = patience.unwrap_or(if place.is_some() { LINE_WAIT } else { WAIT });
         match time::timeout(patience, granted).await {
             Ok(Ok(mut grant)) => {
                 grant.pool = None;
@@ -351,16 +401,22 @@ impl Share {
 
 impl State {
     fn waiting(&self) -> impl Iterator<Item = &Waiter> {
-        self.waiting.iter().flat_map(|queue| queue.line.iter().chain(&queue.new))
+        self.waiting.iter().flat_map(|queue| queue.begun.iter().chain(&queue.line).chain(&queue.new))
+    }
+
+    fn begun(&self) -> impl Iterator<Item = &Waiter> {
+        self.waiting.iter().flat_map(|queue| &queue.begun)
     }
 
     fn line(&self) -> impl Iterator<Item = &Waiter> {
         self.waiting.iter().flat_map(|queue| &queue.line)
     }
 
-    fn insert(&mut self, waiter: Waiter) {
+    fn insert(&mut self, waiter: Waiter, is_begun: bool) {
         let queue = &mut self.waiting[waiter.ceiling as usize];
-        if waiter.holds == 0 {
+        if is_begun {
+            queue.begun.push_back(waiter);
+        } else if waiter.holds == 0 {
             queue.new.push_back(waiter);
         } else {
             let position = queue.line.partition_point(|before| before.number < waiter.number);
@@ -375,15 +431,36 @@ impl State {
             if queue.new.front().is_some_and(|waiter| waiter.number == number) {
                 queue.turn_of_new = false;
             }
+            queue.begun.retain(|waiter| waiter.number != number);
             queue.line.retain(|waiter| waiter.number != number);
             queue.new.retain(|waiter| waiter.number != number);
         }
     }
 
-    /// Whether everybody in a line can be served when nobody but them has anything, in whatever order.
+    /// Whether everybody who waits and has memory can be served when nobody but them has anything, in whatever order;
+    /// those who have begun before the line.
     fn is_safe(&self, all: u64) -> bool {
         let held: u64 = self.line().map(|waiter| waiter.holds).sum();
-        self.line().all(|waiter| held.saturating_add(waiter.bytes) <= waiter.ceiling.bytes(all))
+        self.line().all(|waiter| held.saturating_add(waiter.bytes) <= waiter.ceiling.bytes(all)) && self.can_begin(all)
+    }
+
+    /// The same of those who have begun.
+    fn can_begin(&self, all: u64) -> bool {
+        let held: u64 = self.begun().chain(self.line()).map(|waiter| waiter.holds).sum();
+        self.begun().all(|waiter| held.saturating_add(waiter.bytes) <= waiter.ceiling.bytes(all))
+    }
+
+    /// Refuses those in the line who came last until those who have begun can be served without them. Tells whether
+    /// they can.
+    fn make_way(&mut self, all: u64) -> bool {
+        while !self.can_begin(all) {
+            let lines = self.waiting.iter_mut().map(|queue| &mut queue.line);
+            let Some(last) = lines.max_by_key(|line| line.back().map(|waiter| waiter.number)) else { return false };
+            if last.pop_back().is_none() {
+                return false;
+            }
+        }
+        true
     }
 
     /// Takes out of a queue who is served now, if there is memory for the one whose turn it is.
@@ -391,6 +468,10 @@ impl State {
         let held: u64 = self.line().map(|waiter| waiter.holds).sum();
         let most = ceiling.bytes(all);
         let queue = &mut self.waiting[ceiling as usize];
+        if let Some(begun) = queue.begun.front() {
+            let is_there = self.taken.saturating_add(begun.bytes) <= most;
+            return if is_there { queue.begun.pop_front() } else { None };
+        }
         let turn_of_new = match (queue.line.front(), queue.new.front()) {
             (_, None) => false,
             (None, Some(_)) => true,
@@ -438,6 +519,10 @@ impl Pool {
                     self.grant(state, class, bytes);
                 }
                 self.show(state, class);
+            }
+            if !state.waiting[ceiling as usize].begun.is_empty() {
+                // Whoever has begun under a lower ceiling, or nothing yet, would take what it waits for.
+                break;
             }
         }
     }

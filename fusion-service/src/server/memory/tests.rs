@@ -302,3 +302,87 @@ async fn a_waiter_that_leaves_takes_nothing_and_lets_others_pass() {
     assert_eq!(behind.await.unwrap(), Ok(4 * SMALL));
     assert_eq!(memory.taken(), (50 * SMALL, 54 * SMALL));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_lacks_for_a_job_what_it_has_not_taken_for_what_is_parsed() {
+    // bytes that it has, of these for what is parsed, bytes of the job -> what it lacks
+    let table = [
+        (0, 0, 10, 10),
+        (20, 0, 10, 10),
+        (20, 8, 10, 2),
+        (20, 16, 10, 0),
+        // A call may have 56, of which it leaves three and a half.
+        (20, 0, 100, 32),
+        (20, 16, 100, 32),
+        (56, 0, 100, 0),
+    ];
+    for (has, parsed, job, expected) in table {
+        let share = with(&memory(64), Resize, has).await.unwrap();
+        share.is_parsed_to(parsed * SMALL);
+        assert_eq!(share.lacks_for_job(job * SMALL) / SMALL, expected, "{has} {parsed} {job}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_begins_from_a_large_job_is_served_before_those_who_are_not_decoded_yet() {
+    let (memory, served) = (memory(64), Served::default());
+    let call = with(&memory, Resize, 30).await.unwrap();
+    let other = with(&memory, Resize, 10).await.unwrap();
+    let line = grow(&memory, Resize, 30, &served, "line");
+    until_waiting(&memory, 1).await;
+    enter(&memory, Resize, 30, &served, "new");
+    until_waiting(&memory, 2).await;
+    let begun = {
+        let served = Arc::clone(&served);
+        tokio::spawn(async move {
+            let of_job = call.take_for_job(20 * SMALL, JOB_WAIT).await.unwrap();
+            served.lock().push("job");
+            assert_eq!((of_job.bytes(), call.bytes()), (20 * SMALL, 30 * SMALL));
+        })
+    };
+    until_waiting(&memory, 3).await;
+    // Nor does what lower ceilings leave go to others meanwhile.
+    with(&memory, Submit, 2).await.unwrap_err();
+    drop(other);
+    begun.await.unwrap();
+    line.await.unwrap().unwrap();
+    assert_eq!(served.lock()[..2], ["job", "line"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_holds_what_a_job_needs_and_has_not_come_so_far_is_refused() {
+    let (memory, served) = (memory(64), Served::default());
+    let call = with(&memory, Resize, 30).await.unwrap();
+    let mut line = Vec::new();
+    for (count, name) in [(1, "first"), (2, "second")] {
+        let share = with(&memory, Resize, 6).await.unwrap();
+        let served = Arc::clone(&served);
+        line.push(tokio::spawn(async move {
+            share.take(30 * SMALL).await?;
+            served.lock().push(name);
+            Ok::<_, Denied>(())
+        }));
+        until_waiting(&memory, count).await;
+    }
+    // With both there is too little, and with the one that came first there is enough.
+    let of_job = call.take_for_job(20 * SMALL, JOB_WAIT).await.unwrap();
+    assert_eq!(line.pop().unwrap().await.unwrap(), Err(Denied::Busy));
+    drop((of_job, call));
+    line.pop().unwrap().await.unwrap().unwrap();
+    assert_eq!((served.lock().as_slice(), memory.taken().0), (["first"].as_slice(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_have_begun_do_not_wait_for_each_other() {
+    let memory = memory(64);
+    let one = with(&memory, Resize, 25).await.unwrap();
+    let other = with(&memory, Resize, 25).await.unwrap();
+    let waits = tokio::spawn(async move { one.take_for_job(20 * SMALL, JOB_WAIT).await.map(|share| share.bytes()) });
+    until_waiting(&memory, 1).await;
+    let began = time::Instant::now();
+    assert_eq!(other.take_for_job(20 * SMALL, JOB_WAIT).await.unwrap_err(), Denied::Busy);
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    drop(other);
+    assert_eq!(waits.await.unwrap(), Ok(20 * SMALL));
+    assert_eq!(memory.taken().0, 0);
+}
