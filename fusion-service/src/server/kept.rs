@@ -44,6 +44,8 @@ enum Owner {
     /// All calls that have it.
     Calls {
         _memory: Share,
+        /// What the call has that took it, if some of that is for the job.
+        _of_call: Option<Arc<Share>>,
     },
 }
 
@@ -83,7 +85,7 @@ impl<J: Send + 'static> Kept<J> {
     /// # Errors
     ///
     /// There is not so much; or calls have more than their budget, so that none may get a job.
-    pub(crate) async fn charge(&self, share: &Share, reserved: Option<Share>) -> Result<(), Denied> {
+    pub(crate) async fn charge(&self, share: &Arc<Share>, reserved: Option<Share>) -> Result<(), Denied> {
         let is_of_worker = matches!(*self.owner.lock(), Owner::Worker);
         let bytes = if is_of_worker { share.lacks_for_job(self.bytes) } else { 0 };
         let is_enough = |reserved: &Share| {
@@ -99,7 +101,9 @@ impl<J: Send + 'static> Kept<J> {
             None => share.take_for_job(bytes, WAIT).await?,
         };
         if is_of_worker {
-            *self.owner.lock() = Owner::Calls { _memory: memory };
+            // Others may have the job for longer than this call lasts.
+            let of_call = (bytes < self.bytes).then(|| Arc::clone(share));
+            *self.owner.lock() = Owner::Calls { _memory: memory, _of_call: of_call };
         }
         Ok(())
     }
@@ -113,7 +117,7 @@ impl<J: Send + 'static> Kept<J> {
     /// The cache has dropped it. Calls that have it go on, so it counts even if there is no room.
     pub(crate) fn leaves_cache(&self, memory: &Memory) {
         let memory = memory.charge(CallClass::Render, self.bytes);
-        *self.owner.lock() = Owner::Calls { _memory: memory };
+        *self.owner.lock() = Owner::Calls { _memory: memory, _of_call: None };
     }
 }
 
@@ -265,7 +269,7 @@ mod tests {
             (
                 "calls",
                 |job, memory| {
-                    let share = memory.share(CallClass::Resize);
+                    let share = Arc::new(memory.share(CallClass::Resize));
                     job.charge(&share, None).now_or_never().unwrap().unwrap();
                 },
                 30,
@@ -293,7 +297,7 @@ mod tests {
     #[tokio::test]
     async fn it_counts_once_and_not_beside_the_cache() {
         let memory = memory();
-        let share = memory.share(CallClass::Render);
+        let share = Arc::new(memory.share(CallClass::Render));
         let (job, _freed, go) = large(60);
         job.charge(&share, None).await.unwrap();
         job.charge(&share, None).await.unwrap();
@@ -323,7 +327,7 @@ mod tests {
     #[tokio::test]
     async fn memory_that_was_taken_beforehand_is_that_of_the_job_if_it_is_enough_and_needed() {
         let memory = memory();
-        let call = memory.share(CallClass::Resize);
+        let call = Arc::new(memory.share(CallClass::Resize));
         let reserve = async |bytes| {
             let share = call.empty();
             share.take(bytes).await.unwrap();
@@ -360,7 +364,7 @@ mod tests {
         let memory = memory();
         // A sixteenth is left to others.
         for (class, most) in [(CallClass::Render, 84 - 5), (CallClass::DryRun, 72 - 4)] {
-            let call = memory.share(class);
+            let call = Arc::new(memory.share(class));
             call.take(10).await.unwrap();
             let (job, _freed, go) = large(10 * ALL);
             job.charge(&call, None).await.unwrap();

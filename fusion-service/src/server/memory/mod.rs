@@ -15,7 +15,8 @@
 //! * Those in the line and those who have nothing yet are served in turns, so neither keeps the other out.
 //! * A call that has been decoded and needs memory for the job that it begins from has come further than all of these:
 //!   it is served before them, and those in the line who hold what it lacks lose it. Otherwise a job that takes all
-//!   that is left would have to find nobody else there, and all callers would come again without end.
+//!   that is left would have to find nobody else there, and all callers would come again without end. After [`IN_A_ROW`]
+//!   of these it is the turn of one of the others.
 //!
 //! Knows: bytes, classes. Must not know: what the memory is for.
 //!
@@ -44,6 +45,8 @@ pub(crate) const WAIT: Duration = Duration::from_millis(500);
 pub(crate) const LINE_WAIT: Duration = Duration::from_secs(60);
 /// How long a call waits for memory for the job that it begins from, without a worker.
 pub(crate) const JOB_WAIT: Duration = Duration::from_secs(10);
+/// Calls that are served for their jobs before it is the turn of another one.
+const IN_A_ROW: u32 = 4;
 /// Bytes up to which a call counts as small.
 pub(crate) const SMALL: u64 = 8 << 20;
 
@@ -70,6 +73,8 @@ struct State {
     /// By ceiling, the highest first.
     waiting: [Queue; 3],
     arrivals: u64,
+    /// Calls that were served for their jobs since another large one was.
+    begun_in_a_row: u32,
 }
 
 /// Those who wait under one ceiling.
@@ -446,31 +451,50 @@ impl State {
 
     /// The same of those who have begun.
     fn can_begin(&self, all: u64) -> bool {
-        let held: u64 = self.begun().chain(self.line()).map(|waiter| waiter.holds).sum();
+        self.can_begin_beside(self.line().map(|waiter| waiter.holds).sum(), all)
+    }
+
+    /// Whether those who have begun can be served, in whatever order, when nobody but them and a line with so many bytes
+    /// has anything.
+    fn can_begin_beside(&self, line: u64, all: u64) -> bool {
+        let held = self.begun().fold(line, |sum, waiter| sum.saturating_add(waiter.holds));
         self.begun().all(|waiter| held.saturating_add(waiter.bytes) <= waiter.ceiling.bytes(all))
     }
 
     /// Refuses those in the line who came last until those who have begun can be served without them. Tells whether
-    /// they can.
+    /// they can; if not, nobody is refused.
     fn make_way(&mut self, all: u64) -> bool {
+        if !self.can_begin_beside(0, all) {
+            return false;
+        }
         while !self.can_begin(all) {
             let lines = self.waiting.iter_mut().map(|queue| &mut queue.line);
-            let Some(last) = lines.max_by_key(|line| line.back().map(|waiter| waiter.number)) else { return false };
-            if last.pop_back().is_none() {
+            let last = lines.max_by_key(|line| line.back().map(|waiter| waiter.number));
+            if last.and_then(VecDeque::pop_back).is_none() {
                 return false;
             }
         }
         true
     }
 
+    /// Whether those who have begun let another large one go first.
+    fn is_turn_of_others(&self) -> bool {
+        let mut large = self.waiting.iter().skip(Ceiling::Small as usize + 1);
+        self.begun_in_a_row >= IN_A_ROW && large.any(|queue| !queue.line.is_empty() || !queue.new.is_empty())
+    }
+
     /// Takes out of a queue who is served now, if there is memory for the one whose turn it is.
     fn next(&mut self, ceiling: Ceiling, all: u64) -> Option<Waiter> {
         let held: u64 = self.line().map(|waiter| waiter.holds).sum();
         let most = ceiling.bytes(all);
+        let is_turn_of_others = self.is_turn_of_others();
         let queue = &mut self.waiting[ceiling as usize];
-        if let Some(begun) = queue.begun.front() {
-            let is_there = self.taken.saturating_add(begun.bytes) <= most;
-            return if is_there { queue.begun.pop_front() } else { None };
+        if !is_turn_of_others && let Some(begun) = queue.begun.front() {
+            if self.taken.saturating_add(begun.bytes) > most {
+                return None;
+            }
+            self.begun_in_a_row += 1;
+            return queue.begun.pop_front();
         }
         let turn_of_new = match (queue.line.front(), queue.new.front()) {
             (_, None) => false,
@@ -482,8 +506,12 @@ impl State {
         if self.taken.saturating_add(waiters.front()?.bytes) > most {
             return None;
         }
+        let served = waiters.pop_front();
         queue.turn_of_new = !turn_of_new;
-        waiters.pop_front()
+        if ceiling != Ceiling::Small {
+            self.begun_in_a_row = 0;
+        }
+        served
     }
 }
 
@@ -520,7 +548,7 @@ impl Pool {
                 }
                 self.show(state, class);
             }
-            if !state.waiting[ceiling as usize].begun.is_empty() {
+            if !state.waiting[ceiling as usize].begun.is_empty() && !state.is_turn_of_others() {
                 // Whoever has begun under a lower ceiling, or nothing yet, would take what it waits for.
                 break;
             }

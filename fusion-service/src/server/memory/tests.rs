@@ -354,8 +354,9 @@ async fn who_holds_what_a_job_needs_and_has_not_come_so_far_is_refused() {
     let (memory, served) = (memory(64), Served::default());
     let call = with(&memory, Resize, 30).await.unwrap();
     let mut line = Vec::new();
-    for (count, name) in [(1, "first"), (2, "second")] {
-        let share = with(&memory, Resize, 6).await.unwrap();
+    let first = with(&memory, Resize, 6).await.unwrap();
+    let second = with(&memory, Resize, 6).await.unwrap();
+    for (count, name, share) in [(1, "first", first), (2, "second", second)] {
         let served = Arc::clone(&served);
         line.push(tokio::spawn(async move {
             share.take(30 * SMALL).await?;
@@ -373,16 +374,41 @@ async fn who_holds_what_a_job_needs_and_has_not_come_so_far_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_that_have_begun_do_not_wait_for_each_other() {
-    let memory = memory(64);
+async fn two_that_have_begun_do_not_wait_for_each_other_and_nobody_is_refused_for_that() {
+    let (memory, served) = (memory(64), Served::default());
     let one = with(&memory, Resize, 25).await.unwrap();
     let other = with(&memory, Resize, 25).await.unwrap();
     let waits = tokio::spawn(async move { one.take_for_job(20 * SMALL, JOB_WAIT).await.map(|share| share.bytes()) });
     until_waiting(&memory, 1).await;
+    let line = grow(&memory, Resize, 20, &served, "line");
+    until_waiting(&memory, 2).await;
     let began = time::Instant::now();
     assert_eq!(other.take_for_job(20 * SMALL, JOB_WAIT).await.unwrap_err(), Denied::Busy);
     assert_eq!(began.elapsed(), Duration::ZERO);
     drop(other);
     assert_eq!(waits.await.unwrap(), Ok(20 * SMALL));
+    line.await.unwrap().unwrap();
     assert_eq!(memory.taken().0, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_let_another_call_go_first_after_some() {
+    let (memory, served) = (memory(64), Served::default());
+    let all = with(&memory, Resize, 50).await.unwrap();
+    for number in 1..=6 {
+        let (share, served) = (memory.share(Resize), Arc::clone(&served));
+        tokio::spawn(async move {
+            let _of_job = share.take_for_job(40 * SMALL, JOB_WAIT).await.unwrap();
+            served.lock().push("job");
+        });
+        until_waiting(&memory, number).await;
+    }
+    enter(&memory, Submit, 40, &served, "submission");
+    until_waiting(&memory, 7).await;
+    drop(all);
+    until_waiting(&memory, 0).await;
+    while memory.taken().0 > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(*served.lock(), ["job", "job", "job", "job", "submission", "job", "job"]);
 }
