@@ -3,8 +3,8 @@
 //!
 //! Knows: X.509. Must not know: tokens, rights.
 
-use super::access::reviewer::Subject;
 use super::places::CallerName;
+use super::subject::Subject;
 use std::sync::Arc;
 use streams_process::tls::Shown;
 use x509_parser::certificate::X509Certificate;

@@ -13,6 +13,7 @@
 //! | [`pages`] | lists in pages |
 //! | [`places`] | how much may go on at the same time, in all, of one namespace or job, and for one caller |
 //! | [`status`] | statuses with `google.rpc` details that fit into trailers |
+//! | [`subject`] | somebody whom the cluster knows |
 //!
 //! Knows: gRPC. Must not know: any service of ours, kinds of objects.
 
@@ -26,4 +27,5 @@ pub(crate) mod pages;
 pub(crate) mod places;
 pub(crate) mod server;
 pub(crate) mod status;
+pub(crate) mod subject;
 pub(crate) mod transport;

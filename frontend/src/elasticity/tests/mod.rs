@@ -18,7 +18,7 @@ use super::Elasticity;
 use super::view::ClusterView;
 use crate::controllers::job::long_work::dry_run::{Foresee, Foreseen, Unforeseen};
 use crate::controllers::tests::LateMirrors;
-use crate::grpc::access::reviewer::Subject;
+use crate::grpc::subject::Subject;
 use crate::mirrors::Mirrors;
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _};

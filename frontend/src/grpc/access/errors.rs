@@ -2,10 +2,11 @@
 //! domain of a detail is that of the service.
 
 use super::answers::Unanswered;
-use super::reviewer::{Right, Subject};
+use super::reviewer::Right;
 use super::token::Unusable;
 use crate::grpc::certificate::Worthless;
 use crate::grpc::status::{LATER, bounded, details, status};
+use crate::grpc::subject::Subject;
 use std::time::Duration;
 use streams_places::Full;
 use tonic::{Code, Status};

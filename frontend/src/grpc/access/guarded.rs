@@ -1,8 +1,9 @@
 //! A service behind its guard: it is reached only by saying which right a call takes.
 
-use super::reviewer::{Right, Subject};
+use super::reviewer::Right;
 use super::{Access, Patience, Reviews, errors, token};
 use crate::grpc::message::RequestMessage;
+use crate::grpc::subject::Subject;
 use crate::grpc::{deadline, transport};
 use std::future::{Ready, ready};
 use std::sync::Arc;

@@ -28,7 +28,7 @@ use tower::Service;
 /// Bytes of the longest body: a message, behind what gRPC says of it.
 const LONGEST: usize = REQUEST_MAX + 5;
 
-/// A service whose callers are known; its calls carry their [`Subject`](super::reviewer::Subject).
+/// A service whose callers are known; its calls carry their [`Subject`](crate::grpc::subject::Subject).
 #[derive(Clone)]
 pub(crate) struct Authenticated<S> {
     service: S,

@@ -37,12 +37,13 @@ mod tests;
 mod token;
 
 use self::answers::{Answers, KeptFor, Line, LineBounds, Unanswered};
-use self::reviewer::{Reviewer, Right, Subject};
+use self::reviewer::{Reviewer, Right};
 use self::token::{Digest, Unusable};
 use super::arrival::Arrival;
 use super::certificate::{Certificate, Worthless};
 use super::deadline;
 use super::places::CallerName;
+use super::subject::Subject;
 use http::{Extensions, HeaderMap};
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,27 +4,16 @@
 //! Knows: the reviews of Kubernetes. Must not know: how often they are made, for which calls.
 
 use super::token::Token;
-use crate::grpc::places::CallerName;
+use crate::grpc::subject::Subject;
 use futures::future::BoxFuture;
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus, UserInfo};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use streams_kubernetes::error::with_causes;
-
-/// Somebody whom the cluster knows: all that decides what it may.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct Subject {
-    /// The name, such as `system:serviceaccount:NAMESPACE:NAME`.
-    pub(crate) name: CallerName,
-    uid: Option<String>,
-    pub(crate) groups: Vec<String>,
-    extra: BTreeMap<String, Vec<String>>,
-}
 
 /// What may be done to which objects of a namespace.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -54,20 +43,6 @@ pub(crate) trait Reviewer: Send + Sync {
 
     /// Whether somebody has this right; `None` if not.
     fn may(self: Arc<Self>, subject: Arc<Subject>, right: Right) -> BoxFuture<'static, Result<Option<()>, Unreviewed>>;
-}
-
-impl Subject {
-    /// Somebody of whom no more is known than this.
-    pub(crate) fn new(name: CallerName, groups: Vec<String>) -> Self {
-        Self { name, uid: None, groups, extra: BTreeMap::new() }
-    }
-
-    fn of(user: UserInfo) -> Option<Self> {
-        let UserInfo { username, uid, groups, extra } = user;
-        let name = username.filter(|name| !name.is_empty())?;
-        let (groups, extra) = (groups.unwrap_or_default(), extra.unwrap_or_default());
-        Some(Self { name: CallerName(name.into()), uid, groups, extra })
-    }
 }
 
 impl Right {
@@ -181,14 +156,6 @@ fn access(subject: &Subject, right: &Right) -> SubjectAccessReviewSpec {
         extra: Some(subject.extra.clone()),
         resource_attributes: Some(resource_attributes),
         non_resource_attributes: None,
-    }
-}
-
-#[cfg(test)]
-impl Subject {
-    /// Somebody of this name.
-    pub(crate) fn called(name: &str) -> Self {
-        Self::new(CallerName(name.into()), Vec::new())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lists and long objects, and how callers of a namespace share them.
 
 use super::{Cluster, asked, create_export, create_import, create_job, key, why};
-use crate::grpc::access::reviewer::Subject;
+use crate::grpc::subject::Subject;
 use crate::subscription::SubscriptionApi;
 use crate::subscription::lists::WAITING_OF_ONE_MAX;
 use futures::poll;

@@ -15,8 +15,8 @@
 //! * Those in the line and those who have nothing yet are served in turns, so neither keeps the other out.
 //! * A call that has been decoded and needs memory for the job that it begins from has come further than all of these:
 //!   it is served before them, and those in the line who hold what it lacks lose it. Otherwise a job that takes all
-//!   that is left would have to find nobody else there, and all callers would come again without end. After [`IN_A_ROW`]
-//!   of these it is the turn of one of the others.
+//!   that is left would have to find nobody else there, and all callers would come again without end. After
+//!   [`IN_A_ROW`] of these it is the turn of one of the others.
 //!
 //! Knows: bytes, classes. Must not know: what the memory is for.
 //!
@@ -454,8 +454,8 @@ impl State {
         self.can_begin_beside(self.line().map(|waiter| waiter.holds).sum(), all)
     }
 
-    /// Whether those who have begun can be served, in whatever order, when nobody but them and a line with so many bytes
-    /// has anything.
+    /// Whether those who have begun can be served, in whatever order, when nobody but them and a line with so many
+    /// bytes has anything.
     fn can_begin_beside(&self, line: u64, all: u64) -> bool {
         let held = self.begun().fold(line, |sum, waiter| sum.saturating_add(waiter.holds));
         self.begun().all(|waiter| held.saturating_add(waiter.bytes) <= waiter.ceiling.bytes(all))

@@ -5,10 +5,11 @@ mod methods;
 
 use super::guarded::{Guarded, of_all};
 use super::layer::Authenticated;
-use super::reviewer::{Reviewer, Right, Subject, Unreviewed};
+use super::reviewer::{Reviewer, Right, Unreviewed};
 use super::token::Token;
 use super::{Access, KNOWN, LONGEST, REST, Reviews, STRANGERS};
 use crate::grpc::arrival::Arrival;
+use crate::grpc::subject::Subject;
 use axum::body::{Body as AnyBody, to_bytes};
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
