@@ -432,9 +432,12 @@ impl State {
     /// Takes a waiter out that leaves. If its turn has come, it has used it: otherwise those who have nothing and ask
     /// for too much could keep the line waiting, one after the other.
     fn remove(&mut self, number: u64) {
-        for queue in &mut self.waiting {
+        for (ceiling, queue) in Ceiling::ALL.into_iter().zip(&mut self.waiting) {
             if queue.new.front().is_some_and(|waiter| waiter.number == number) {
                 queue.turn_of_new = false;
+                if ceiling != Ceiling::Small {
+                    self.begun_in_a_row = 0;
+                }
             }
             queue.begun.retain(|waiter| waiter.number != number);
             queue.line.retain(|waiter| waiter.number != number);
@@ -477,23 +480,32 @@ impl State {
         true
     }
 
-    /// Whether those who have begun let another large one go first.
-    fn is_turn_of_others(&self) -> bool {
+    /// Whether those who have begun let another large one go first: one that has its memory at once, or one that has
+    /// nothing, waits for a moment only, and could have it while they wait.
+    fn is_turn_of_others(&self, all: u64) -> bool {
+        if self.begun_in_a_row < IN_A_ROW {
+            return false;
+        }
+        let held = self.begun().chain(self.line()).map(|waiter| waiter.holds).sum();
+        let fits = |waiter: Option<&Waiter>, beside: u64| {
+            waiter.is_some_and(|waiter| beside.saturating_add(waiter.bytes) <= waiter.ceiling.bytes(all))
+        };
         let mut large = self.waiting.iter().skip(Ceiling::Small as usize + 1);
-        self.begun_in_a_row >= IN_A_ROW && large.any(|queue| !queue.line.is_empty() || !queue.new.is_empty())
+        large.any(|queue| fits(queue.line.front(), self.taken) || fits(queue.new.front(), held))
     }
 
     /// Takes out of a queue who is served now, if there is memory for the one whose turn it is.
     fn next(&mut self, ceiling: Ceiling, all: u64) -> Option<Waiter> {
         let held: u64 = self.line().map(|waiter| waiter.holds).sum();
         let most = ceiling.bytes(all);
-        let is_turn_of_others = self.is_turn_of_others();
+        // Small ones take what is left to them, whatever large ones wait for.
+        let is_turn_of_others = ceiling != Ceiling::Small && self.is_turn_of_others(all);
         let queue = &mut self.waiting[ceiling as usize];
         if !is_turn_of_others && let Some(begun) = queue.begun.front() {
             if self.taken.saturating_add(begun.bytes) > most {
                 return None;
             }
-            self.begun_in_a_row += 1;
+            self.begun_in_a_row += u32::from(ceiling != Ceiling::Small);
             return queue.begun.pop_front();
         }
         let turn_of_new = match (queue.line.front(), queue.new.front()) {
@@ -548,7 +560,7 @@ impl Pool {
                 }
                 self.show(state, class);
             }
-            if !state.waiting[ceiling as usize].begun.is_empty() && !state.is_turn_of_others() {
+            if !state.waiting[ceiling as usize].begun.is_empty() && !state.is_turn_of_others(self.bytes) {
                 // Whoever has begun under a lower ceiling, or nothing yet, would take what it waits for.
                 break;
             }

@@ -412,3 +412,47 @@ async fn jobs_let_another_call_go_first_after_some() {
     }
     assert_eq!(*served.lock(), ["job", "job", "job", "job", "submission", "job", "job"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_take_little_or_nothing_wait_for_no_large_call() {
+    let (memory, served) = (memory(64), Served::default());
+    let _all = with(&memory, Resize, 50).await.unwrap();
+    let call = memory.share(Render);
+    for _ in 0..2 * IN_A_ROW {
+        call.take_for_job(0, WAIT).await.unwrap();
+    }
+    let _line = grow(&memory, Resize, 20, &served, "line");
+    until_waiting(&memory, 1).await;
+    let began = time::Instant::now();
+    for bytes in [0, SMALL] {
+        call.take_for_job(bytes, WAIT).await.unwrap();
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_does_not_wait_for_who_waits_for_it() {
+    let (memory, served) = (memory(64), Served::default());
+    for _ in 0..IN_A_ROW {
+        memory.share(Resize).take_for_job(9 * SMALL, WAIT).await.unwrap();
+    }
+    let call = with(&memory, Resize, 30).await.unwrap();
+    let line = with(&memory, Resize, 6).await.unwrap();
+    let line = tokio::spawn(async move { line.take(25 * SMALL).await });
+    until_waiting(&memory, 1).await;
+    let began = time::Instant::now();
+    // A new one could have it when both have what they wait for, and leaves soon.
+    enter_in_vain(&memory, 50);
+    until_waiting(&memory, 2).await;
+    drop(call.take_for_job(10 * SMALL, JOB_WAIT).await.unwrap());
+    assert!(began.elapsed() <= WAIT, "{:?}", began.elapsed());
+    drop(call);
+    line.await.unwrap().unwrap();
+    assert!(served.lock().is_empty());
+}
+
+/// A call that has nothing, and is refused.
+fn enter_in_vain(memory: &Memory, units: u64) {
+    let memory = memory.clone();
+    tokio::spawn(async move { with(&memory, Resize, units).await.unwrap_err() });
+}
