@@ -18,11 +18,12 @@
 //!   that is left would have to find nobody else there, and all callers would come again without end. After
 //!   [`IN_A_ROW`] of these it is the turn of one of the others.
 //!
-//! Knows: bytes, classes. Must not know: what the memory is for.
+//! Knows: bytes, classes, how far a call has come. Must not know: what the memory is for.
 //!
 //! Invariants: shares together never have more than there is, but for what is charged because it is in use already; a
 //! share that is dropped has given back everything. Each call that waits can be served when those that do not wait have
-//! given back what they have: nobody waits for a call that waits itself.
+//! given back what they have: nobody waits for a call that waits itself. (Who rides along with a call that waits for
+//! its job does not wait here, and may have what that lacks: both are refused in the end.)
 
 #[cfg(test)]
 mod tests;
