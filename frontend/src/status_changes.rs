@@ -3,7 +3,8 @@
 //!
 //! The write is made only if nobody has written the object since it was read; else it is read again and decided again.
 //! So it is if nothing is to be written, or the change is refused, by what the mirror shows: another replica may have
-//! written what it does not show yet. Then the mirror is waited for. A write whose caller has gone goes on without it,
+//! written what it does not show yet. Nobody is asked if the mirror is known to be as new as the change, which it is if
+//! it shows something that this replica has written since. Then the mirror is waited for. A write whose caller has gone goes on without it,
 //! and the next change of the object waits for its end: it could have its effect after that.
 //!
 //! Whoever asks all the time holds up itself: calls take turns by who asks for them ([`asked_by`]), and of one who is
@@ -30,7 +31,7 @@ use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
 use tokio::task::JoinError;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 
 /// How long the next change of an object waits until the mirror shows the one before, at most.
@@ -50,6 +51,8 @@ pub(crate) struct Change<K, E> {
     /// Octets of what the object gets.
     octets: usize,
     by: Changer,
+    /// What was there by then must be known before nothing is written.
+    known_until: Instant,
 }
 
 /// Who asks for a change.
@@ -69,9 +72,14 @@ impl Changer {
 }
 
 impl<K, E> Change<K, E> {
-    /// A change by which an object gets few octets.
+    /// A change by which an object gets few octets, and that is asked for now.
     pub(crate) fn new(decide: impl Fn(&K) -> Result<Option<K>, E> + Send + Sync + 'static) -> Self {
-        Self { decide: Arc::new(decide), octets: 0, by: Changer::default() }
+        Self { decide: Arc::new(decide), octets: 0, by: Changer::default(), known_until: Instant::now() }
+    }
+
+    /// The same that changes nothing, or is refused, only by what there was at this moment, or later.
+    pub(crate) fn knowing(self, known_until: Instant) -> Self {
+        Self { known_until, ..self }
     }
 
     /// The same of which the object gets so many octets, and for which somebody has asked who takes turns with others.
@@ -229,7 +237,8 @@ impl<C: Cluster> StatusChanges<C> {
         key: &Key,
         change: &Change<K, E>,
     ) -> Result<K, Unchanged<E>> {
-        let mut may_be_old = self.basis == Basis::Mirror;
+        // Before the mirror is read: what it shows then is as new, or newer.
+        let mut may_be_old = self.basis == Basis::Mirror && !mirror.is_as_of(key, change.known_until);
         let first = match self.basis {
             Basis::Mirror => self.decided_as_shown(mirror, key, change).await?,
             Basis::ApiServer => match self.read(key, change).await? {
@@ -335,6 +344,7 @@ async fn write_to_its_end<C: Cluster, K: Object + Mirrored>(
     mut turn: Turn,
 ) -> (Result<K, Error>, bool, Turn) {
     let writer = Writer { cluster: &cluster, namespace: &key.namespace, manager };
+    let begun = Instant::now();
     let written = writer.replace_status_if_unchanged(&wanted).await;
     let there = match &written {
         Err(Error::Conflict { .. }) => None,
@@ -349,6 +359,9 @@ async fn write_to_its_end<C: Cluster, K: Object + Mirrored>(
         }
         None => true,
     };
+    if let Ok(written) = &written {
+        mirror.note_written(begun, wanted.meta(), written);
+    }
     (written, is_shown, turn)
 }
 

@@ -92,7 +92,7 @@ impl<K: Mirrored> Watch<K> {
     }
 
     /// The version that was delivered last, also of an object that cannot be read: it is not waited for.
-    fn version_of(&self, key: &Key) -> u64 {
+    pub(super) fn version_of(&self, key: &Key) -> u64 {
         let unreadable = self.shared.unreadable.lock().version(key);
         let shown = self.kept(key).and_then(|kept| kept.metadata()).map_or(0, |metadata| version(&metadata));
         shown.max(unreadable.unwrap_or_default())

@@ -10,7 +10,8 @@
 //! * Subscribers are called after the mirror has changed, also for an object that vanished while the connection was
 //!   down, even if another one has its name by then. [`Departure`] tells such an object from one whose deletion the API
 //!   server reported.
-//! * A mirror can be brought up to a moment ([`Watch::catch_up`]), for who must not decide by an older state.
+//! * A mirror can be brought up to a moment ([`Watch::catch_up`]), for who must not decide by an older state; and it is
+//!   known to be up to one if it shows what was written after that ([`Watch::is_as_of`]).
 //! * Of a namespace that the API server does not let this process read, a mirror keeps what it has, and says so
 //!   ([`Watch::refusals`]); it is whole again once it was listed anew and a watch has begun after that.
 //! * A mirror knows how long it has heard nothing ([`Watch::silence`]); a watch that does not begin, or falls silent,
@@ -24,6 +25,7 @@
 //! Knows: how the API server tells of changes. Must not know: what any kind means; indexes, and what is trimmed, are
 //! said by its owner.
 
+mod as_of;
 mod catch_up;
 mod events;
 mod kept;
@@ -38,6 +40,7 @@ mod tests;
 pub mod trimmed;
 mod unreadable;
 
+use self::as_of::Moments;
 pub use self::catch_up::version;
 use self::events::{Known, News, events, is_refused};
 pub use self::kept::{Form, Kept};
@@ -145,6 +148,7 @@ struct SharedWatch<K: 'static> {
     synced: latest::Sender<bool>,
     changes: latest::Sender<u64>,
     unreadable: Mutex<UnreadableObjects>,
+    moments: Mutex<Moments>,
     /// The annotation that what cannot be read loses.
     written_again_by: OnceLock<&'static str>,
     /// One for each watch of this kind.
@@ -187,6 +191,7 @@ impl<K: Mirrored> Watch<K> {
             synced: latest::Sender::new(false),
             changes: latest::Sender::new(0),
             unreadable: Mutex::default(),
+            moments: Mutex::default(),
             written_again_by: OnceLock::new(),
             pulses: RwLock::new(Vec::new()),
             unlisted: Mutex::default(),
@@ -376,6 +381,7 @@ impl<K: Mirrored> Watch<K> {
         let (parts, has_refusals) = (scope.parts(), scope.has_refusals());
         let pulses: Vec<Pulse> = parts.iter().map(|_| Pulse::new()).collect();
         self.shared.pulses.write().clone_from(&pulses);
+        *self.shared.moments.lock() = Moments::of(&scope);
         let filled = latest::Sender::new(0usize);
         let watches = parts.iter().zip(&pulses).map(|(part, pulse)| {
             let client = pulse.of_calls(client.clone(), timings);
@@ -577,6 +583,7 @@ impl<K: Mirrored> Watch<K> {
 
     /// A mirror that is filled by hand has everything that there is.
     pub fn has_everything(&self) {
+        *self.shared.moments.lock() = Moments::of(&Scope::All);
         self.shared.synced.send_replace(true);
     }
 

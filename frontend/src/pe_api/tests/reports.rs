@@ -350,6 +350,28 @@ async fn the_same_again_costs_one_read_and_no_write() {
     assert_eq!(connection.writes(), 0);
 }
 
+/// PEs that are connected with one that is replaced tell all at once, and many of them what is stored.
+#[tokio::test(start_paused = true)]
+async fn what_was_written_since_a_pe_has_told_costs_others_their_read() {
+    // milliseconds until the others tell, and that a write takes -> reads
+    for (after, slow, reads) in [(0, 100, 0), (50, 100, 8), (0, 1_500, 8)] {
+        let mut told = Told::of(many);
+        assert_eq!(told.answers(OTHERS.map(|pe| told.tells(0, pe, "Full")).collect()).await, vec![204; 12]);
+        told.passes(60).await;
+        let connection = told.cluster.connection.clone();
+        let before = (connection.calls(), connection.writes());
+        told.slow.store(slow, Ordering::SeqCst);
+        // As many as are written at the same time.
+        let writes = OTHERS.take(4).map(|pe| told.tells(0, pe, "Partial"));
+        let same = OTHERS.skip(4).map(|pe| told.tells(after, pe, "Full"));
+        told.answers(writes.chain(same).collect()).await;
+        told.passes(4).await;
+        let (calls, writes) = (connection.calls() - before.0, connection.writes() - before.1);
+        assert_eq!((writes, calls - writes), (4, reads), "{after} {slow}");
+        assert_eq!(told.cluster.reports.waiting(), 0, "{after} {slow}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pe_that_tells_something_else_again_and_again_is_written_now_and_then_and_its_last_word_counts() {
     let mut told = Told::of(jobs);

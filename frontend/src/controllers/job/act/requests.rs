@@ -228,7 +228,10 @@ impl<C: Cluster> Actor<'_, C> {
         let status = ended(before, ResizePhase::Refused, &failure.reason, &failure.message, now);
         refused.status = Some(ResizeStatus { stage: failure.stage.clone(), code: failure.code.clone(), ..status });
         tracing::info!(job = %self.snapshot.key, request = name, reason = failure.reason, "refused");
-        self.put_request(&refused).await
+        self.put_request(&refused).await?;
+        let regions = request.spec.regions.iter().map(|wanted| &wanted.name);
+        self.remember(|entry| entry.verdicts.note_fault(regions));
+        Ok(())
     }
 
     /// Writes the status of a request, unless somebody has written the request since it was observed. One that has no

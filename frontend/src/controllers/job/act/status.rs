@@ -53,6 +53,9 @@ impl<C: Cluster> Actor<'_, C> {
                         entry.verdicts.note_unwritable(proposed.number, set, failure.clone());
                     }
                 }
+                JobStatusChange::RejectResize(refused) => {
+                    entry.verdicts.note_fault(std::iter::once(&refused.region));
+                }
                 _ => {}
             }
             if is_other_proposal {

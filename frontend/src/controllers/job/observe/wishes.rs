@@ -72,7 +72,7 @@ pub(super) async fn wishes<C>(
         }
         // Not while somebody is at fault, and others wait.
         if requests.ends_care && requests.wants_nothing {
-            entry.verdicts.forget_withdrawals();
+            entry.verdicts.begin_anew();
         }
         entry.note_compiled_for(compiled.as_ref(), &requests, &widths)
     });

@@ -33,6 +33,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod apart;
+mod faults;
 pub(crate) mod in_part;
 pub(crate) mod known_regions;
 pub(crate) mod named;

@@ -1,14 +1,18 @@
 //! Which set of widths is compiled next, and which wish is at fault when the compiler refuses a set (rule
 //! elasticity-3). Pure.
 //!
-//! All wishes are tried together first. If that is refused, the oldest half of them is, and so on by bisection, until
-//! there is a wish with which a set is refused and without which it is not. Each try is a compilation, one at a time;
+//! All wishes are tried together first. If that is refused, the oldest half of those that count in it is, and so on by
+//! bisection, until there is a wish with which a set is refused and without which it is not. A wish that does not count,
+//! because a newer one names a region of it, cannot be why the set is refused. Each try is a compilation, one at a time;
 //! what came of it is kept in [`Verdicts`], in memory only: a process that has just started tries again. It is kept
 //! only as long as wishes may lead to the set: once those at fault have been told, a refusal is not repeated from
 //! memory to whoever wants the same later. Its cause may be gone, because not every refusal follows from widths.
 //!
+//! Whoever floods a job with widths that are refused costs each other wish a few tries, however many there are: once one
+//! was refused and all others are, too, those go on at once that share no region with it ([`Faults`]).
+//!
 //! A compilation that comes to no end is no refusal, but is looked into like one after the second in a row: with care,
-//! which is to say that the oldest half is tried before all of them, because others may come and go faster than a try
+//! as it is when many are refused, which is to say that the oldest half is tried before all of them, because others may come and go faster than a try
 //! ends, and that whoever is in a half that compiles goes on at once. The wish at fault is tried alone from then on
 //! ([`apart`](super::apart)).
 //!
@@ -19,7 +23,8 @@
 
 use super::super::tasks::Failure;
 use super::apart::{Apart, may_be_of_widths};
-use super::wishes::{WidthSet, Wish, combine};
+use super::faults::Faults;
+use super::wishes::{WidthSet, Wish, combine, counting, union};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter::successors;
 use std::sync::Arc;
@@ -47,6 +52,8 @@ pub(crate) struct Verdicts {
     withdrawn: u32,
     /// Wishes that are tried alone.
     apart: Vec<Apart>,
+    /// Wishes that were refused for this generation.
+    faults: Faults,
 }
 
 impl Verdicts {
@@ -109,8 +116,8 @@ impl Verdicts {
     }
 
     /// Nothing is wanted but what is in force: whoever comes next has waited for nobody.
-    pub(crate) fn forget_withdrawals(&mut self) {
-        self.withdrawn = 0;
+    pub(crate) fn begin_anew(&mut self) {
+        (self.withdrawn, self.faults) = (0, Faults::default());
     }
 
     /// From now on these wishes are tried alone, and no others.
@@ -128,8 +135,13 @@ impl Verdicts {
         self.of(&combine(applied, std::slice::from_ref(wish)))?.filter(|failure| failure.is_temporary())
     }
 
+    /// A wish is refused that names these regions: nobody else waits until all others of them are looked into.
+    pub(crate) fn note_fault<'a>(&mut self, regions: impl Iterator<Item = &'a String>) {
+        self.faults.note(regions);
+    }
+
     fn is_careful(&self) -> bool {
-        self.endless >= IN_A_ROW
+        self.endless >= IN_A_ROW || self.faults.are_many()
     }
 
     /// Those of the wishes, oldest first, that are compiled together: all, unless what was begun was withdrawn again
@@ -149,6 +161,7 @@ impl Verdicts {
     pub(crate) fn keep_of(&mut self, generation: u64) {
         if self.generation != generation {
             (self.generation, self.said, self.withdrawn) = (generation, VecDeque::new(), 0);
+            self.faults = Faults::default();
         }
     }
 
@@ -190,20 +203,39 @@ pub(crate) enum Found {
 /// Looks for the set that comes next, given the applied widths and the wishes, oldest first.
 pub(crate) fn search(applied: &BTreeMap<String, u32>, wishes: &[Wish], verdicts: &Verdicts) -> Found {
     let wishes = verdicts.together(applied, wishes);
-    let set = |count: usize| combine(applied, wishes.get(..count).unwrap_or(wishes));
-    let all = set(wishes.len());
+    let all = combine(applied, wishes);
     if all.widths == *applied {
         return Found::Compile(all);
     }
-    let mut refusal = match verdicts.of(&all) {
-        Some(Some(refusal)) => Some(refusal),
-        None if verdicts.is_careful() => None,
+    match verdicts.of(&all) {
+        Some(Some(_)) => {}
+        None if verdicts.is_careful() => {}
         Some(None) | None => return Found::Compile(all),
-    };
-    let (mut good, mut bad) = (0, wishes.len());
+    }
+    let is_beside = |position: &usize| wishes.get(*position).is_some_and(|wish| !verdicts.faults.is_shared_by(wish));
+    let beside: Vec<usize> = (0..wishes.len()).filter(is_beside).collect();
+    if beside.len() < wishes.len() {
+        let of_beside = counting(wishes, beside.iter().copied());
+        let set = union(applied, of_beside.iter().filter_map(|position| wishes.get(*position)));
+        let is_refused = matches!(verdicts.of(&set), Some(Some(_)));
+        if set.widths != *applied {
+            return if is_refused { bisect(applied, wishes, &of_beside, verdicts) } else { Found::Compile(set) };
+        }
+    }
+    bisect(applied, wishes, &counting(wishes, 0..wishes.len()), verdicts)
+}
+
+/// Looks for the one at fault among the wishes at these positions, which count together and are not all known to
+/// compile; or for what is to be compiled before it is known.
+fn bisect(applied: &BTreeMap<String, u32>, wishes: &[Wish], counting: &[usize], verdicts: &Verdicts) -> Found {
+    let set = |count: usize| union(applied, counting.iter().take(count).filter_map(|position| wishes.get(*position)));
+    let all = set(counting.len());
+    let mut refusal = verdicts.of(&all).flatten();
+    let most = verdicts.faults.most_at_first(counting.len());
+    let (mut good, mut bad) = (0, counting.len());
     while bad - good > 1 {
         // The same for a while though more wishes come.
-        let middle = good + (bad - good).next_power_of_two() / 2;
+        let middle = good + most.min((bad - good).next_power_of_two() / 2);
         let half = set(middle);
         if half.widths == *applied {
             good = middle;
@@ -216,8 +248,8 @@ pub(crate) fn search(applied: &BTreeMap<String, u32>, wishes: &[Wish], verdicts:
             Some(failure) => (bad, refusal) = (middle, failure),
         }
     }
-    match (bad.checked_sub(1), refusal) {
-        (Some(fault), Some(refusal)) => Found::Fault(fault, refusal.clone()),
+    match (bad.checked_sub(1).and_then(|last| counting.get(last)), refusal) {
+        (Some(fault), Some(refusal)) => Found::Fault(*fault, refusal.clone()),
         _ => Found::Compile(all),
     }
 }
@@ -254,7 +286,11 @@ mod tests {
             let found = search(&applied, &wishes, verdicts);
             verdicts.forget(&unwanted);
             match found {
-                Found::Fault(at, _) => faults.push(wishes.remove(at)),
+                Found::Fault(at, _) => {
+                    let fault = wishes.remove(at);
+                    verdicts.note_fault(fault.widths.keys());
+                    faults.push(fault);
+                }
                 Found::Compile(set) => {
                     let is_last = set == combine(&applied, &wishes);
                     if set.widths == applied || verdicts.of(&set) == Some(None) {
@@ -305,8 +341,11 @@ mod tests {
         let mut verdicts = Verdicts::default();
         let same = |numbers: [u64; 3]| numbers.map(|number| request(number, &[("A", 2)])).to_vec();
         for numbers in [[1, 2, 3], [4, 5, 6]] {
-            let (faults, _, compilations) = tried_with(&mut verdicts, same(numbers), |_| true);
+            let (mut faults, _, compilations) = tried_with(&mut verdicts, same(numbers), |_| true);
+            // Of several that name one region the newest counts.
+            faults.reverse();
             assert_eq!((faults, compilations), (same(numbers), 1), "{numbers:?}");
+            verdicts.begin_anew();
         }
         // The cause is gone.
         let (faults, set, _) = tried_with(&mut verdicts, same([7, 8, 9]), |_| false);
@@ -357,6 +396,73 @@ mod tests {
             }
         }
         panic!("it is not found");
+    }
+
+    /// Until nobody wants anything: who wants what is refused is told so, and what compiles is in force. Returns how
+    /// many compilations there were until each of the others was in force, and in all.
+    fn flood(mut wishes: Vec<Wish>, is_refused: impl Fn(&Wish) -> bool) -> (Vec<usize>, usize) {
+        let mut applied: BTreeMap<String, u32> =
+            wishes.iter().flat_map(|wish| wish.widths.keys()).map(|region| (region.clone(), 1)).collect();
+        let all_refused: Vec<Wish> = wishes.iter().filter(|wish| is_refused(wish)).cloned().collect();
+        let refuses = |set: &WidthSet| {
+            let has = |wish: &Wish| wish.widths.iter().all(|(region, width)| set.widths.get(region) == Some(width));
+            all_refused.iter().any(has)
+        };
+        let (mut verdicts, mut after, mut compilations, mut generation) = (Verdicts::default(), Vec::new(), 0, 1);
+        while !wishes.is_empty() {
+            match search(&applied, &wishes, &verdicts) {
+                Found::Fault(at, _) => {
+                    let fault = wishes.remove(at);
+                    assert!(is_refused(&fault), "{fault:?}");
+                    verdicts.note_fault(fault.widths.keys());
+                }
+                Found::Compile(set) if verdicts.of(&set) == Some(None) => {
+                    assert_ne!(set.widths, applied);
+                    applied = set.widths;
+                    generation += 1;
+                    verdicts.keep_of(generation);
+                    let is_in_force = |wish: &Wish| wish.widths.iter().all(|(region, width)| applied[region] == *width);
+                    after.extend(wishes.iter().filter(|wish| is_in_force(wish)).map(|_| compilations));
+                    wishes.retain(|wish| !is_in_force(wish));
+                }
+                Found::Compile(set) => {
+                    compilations += 1;
+                    let refusal = refuses(&set).then(failure);
+                    verdicts.note(generation, set, refusal);
+                }
+            }
+        }
+        (after, compilations)
+    }
+
+    /// "A flood starves a job": each bad one costs little, and nobody else waits for all of them.
+    #[test]
+    fn a_flood_of_widths_that_are_refused_delays_others_by_few_compilations() {
+        let bad = |n: u64| request(n, &[("R", 10_000 + u32::try_from(n).unwrap())]);
+        let of_two = |n: u64| request(n, &[("R", 10_000 + u32::try_from(n).unwrap()), ("S", 9)]);
+        let of_its_own = |n: u64| request(n, &[(&format!("R{n}"), 10_000)]);
+        let (edit, newest) = (edit("A", 2), [request(1_000, &[("B", 3)])]);
+        let between = |flood: &dyn Fn(u64) -> Wish, good: &[Wish]| {
+            let mut wishes: Vec<Wish> = (1..500).map(flood).collect();
+            wishes.insert(0, edit.clone());
+            wishes.extend(good.iter().cloned());
+            wishes
+        };
+        // wishes, oldest first -> most compilations until the edit and each other one is in force, and in all
+        let table = [
+            ("the oldest", between(&bad, &[]), vec![10], 550),
+            ("the newest as well", between(&bad, &newest), vec![10, 10], 550),
+            ("two regions", between(&of_two, &newest), vec![10, 10], 550),
+            ("one of its regions", between(&of_two, &[request(1_000, &[("S", 3)])]), vec![10, 10], 550),
+            ("many regions", between(&of_its_own, &[]), vec![40], 650),
+            ("many regions, and the newest", between(&of_its_own, &newest), vec![40, 650], 650),
+        ];
+        for (case, wishes, delays, most) in table {
+            let (after, compilations) = flood(wishes, |wish| wish.widths.values().any(|width| *width > 100));
+            assert_eq!(after.len(), delays.len(), "{case}: {after:?}");
+            let is_soon = after.iter().zip(&delays).all(|(after, most)| after <= most);
+            assert!(is_soon && compilations <= most, "{case}: {after:?} {compilations}");
+        }
     }
 
     fn endless() -> Failure {
@@ -428,7 +534,7 @@ mod tests {
             let expected = combine(&applied, &wishes[..expected]);
             assert_eq!(search(&applied, &wishes, &verdicts), Found::Compile(expected), "{verdicts:?}");
         }
-        verdicts.forget_withdrawals();
+        verdicts.begin_anew();
         assert_eq!(search(&applied, &wishes, &verdicts), Found::Compile(combine(&applied, &wishes)));
         // Nothing but what is in force.
         verdicts.note_withdrawal();

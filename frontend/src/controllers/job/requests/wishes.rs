@@ -42,16 +42,27 @@ impl WidthSet {
     }
 }
 
-/// What these wishes, oldest first, come to together: of several that name one region only the newest counts, and one
-/// that does not count in one region counts in none.
-pub(crate) fn combine(applied: &BTreeMap<String, u32>, wishes: &[Wish]) -> WidthSet {
-    let mut set = WidthSet { widths: applied.clone(), rebalances: false };
+/// Those of the wishes at these positions, in their order, oldest first, that count together: of several that name one
+/// region only the newest counts, and one that does not count in one region counts in none. No two of them name the
+/// same region.
+pub(crate) fn counting(wishes: &[Wish], positions: impl DoubleEndedIterator<Item = usize>) -> Vec<usize> {
     let mut taken: BTreeSet<&String> = BTreeSet::new();
-    for wish in wishes.iter().rev() {
+    let mut counting = Vec::new();
+    for (position, wish) in positions.rev().filter_map(|position| Some((position, wishes.get(position)?))) {
         if wish.widths.keys().any(|region| taken.contains(region)) {
             continue;
         }
         taken.extend(wish.widths.keys());
+        counting.push(position);
+    }
+    counting.reverse();
+    counting
+}
+
+/// What wishes come to together of which no two name the same region.
+pub(crate) fn union<'a>(applied: &BTreeMap<String, u32>, wishes: impl Iterator<Item = &'a Wish>) -> WidthSet {
+    let mut set = WidthSet { widths: applied.clone(), rebalances: false };
+    for wish in wishes {
         set.rebalances |= wish.rebalances;
         set.widths.extend(wish.widths.iter().map(|(region, width)| (region.clone(), *width)));
     }
@@ -60,6 +71,12 @@ pub(crate) fn combine(applied: &BTreeMap<String, u32>, wishes: &[Wish]) -> Width
         set.rebalances = false;
     }
     set
+}
+
+/// What these wishes, oldest first, come to together: the union of those that count.
+pub(crate) fn combine(applied: &BTreeMap<String, u32>, wishes: &[Wish]) -> WidthSet {
+    let counting = counting(wishes, 0..wishes.len());
+    union(applied, counting.into_iter().filter_map(|position| wishes.get(position)))
 }
 
 #[cfg(test)]
