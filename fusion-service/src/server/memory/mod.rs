@@ -17,13 +17,16 @@
 //!   it is served before them, and those in the line who hold what it lacks lose it. Otherwise a job that takes all
 //!   that is left would have to find nobody else there, and all callers would come again without end. After
 //!   [`IN_A_ROW`] of these it is the turn of one of the others.
+//! * For the job of a dry run nobody loses anything. It waits for [`WAIT`], and is served before long calls only that
+//!   have not come so far.
 //!
 //! Knows: bytes, classes, how far a call has come. Must not know: what the memory is for.
 //!
 //! Invariants: shares together never have more than there is, but for what is charged because it is in use already; a
 //! share that is dropped has given back everything. Each call that waits can be served when those that do not wait have
-//! given back what they have: nobody waits for a call that waits itself. (Who rides along with a call that waits for
-//! its job does not wait here, and may have what that lacks: both are refused in the end.)
+//! given back what they have: nobody waits for a call that waits itself, but for the moment for which a dry run waits
+//! for its job. (Who rides along with a call that waits for its job does not wait here, and may have what that lacks:
+//! both are refused in the end.)
 
 #[cfg(test)]
 mod tests;
@@ -292,7 +295,8 @@ impl Share {
     }
 
     /// A share of its own with `more` bytes, for the job that this call begins from. It is served before all calls that
-    /// are not decoded yet. Those in the line that hold what it needs are refused.
+    /// are not decoded yet and not more urgent. Those in the line that hold what it needs are refused, but not for a
+    /// dry run.
     ///
     /// # Errors
     ///
@@ -332,7 +336,7 @@ impl Share {
             self.pool.dispatch(&mut state);
             let waits = state.waiting().any(|waiter| waiter.number == number);
             if waits && is_begun {
-                if !state.make_way(self.pool.bytes) {
+                if !self.class.is_long() && !state.make_way(self.pool.bytes) {
                     state.remove(number);
                 }
                 self.pool.dispatch(&mut state);
@@ -410,8 +414,10 @@ impl State {
         self.waiting.iter().flat_map(|queue| queue.begun.iter().chain(&queue.line).chain(&queue.new))
     }
 
+    /// Calls that wait for their jobs, without dry runs: these leave in a moment, so nobody has to make way for them,
+    /// and nobody is refused because they wait.
     fn begun(&self) -> impl Iterator<Item = &Waiter> {
-        self.waiting.iter().flat_map(|queue| &queue.begun)
+        self.waiting.iter().flat_map(|queue| &queue.begun).filter(|waiter| !waiter.class.is_long())
     }
 
     fn line(&self) -> impl Iterator<Item = &Waiter> {
@@ -487,7 +493,7 @@ impl State {
         if self.begun_in_a_row < IN_A_ROW {
             return false;
         }
-        let held = self.begun().chain(self.line()).map(|waiter| waiter.holds).sum();
+        let held = self.waiting().map(|waiter| waiter.holds).sum();
         let fits = |waiter: Option<&Waiter>, beside: u64| {
             waiter.is_some_and(|waiter| beside.saturating_add(waiter.bytes) <= waiter.ceiling.bytes(all))
         };
@@ -495,8 +501,24 @@ impl State {
         large.any(|queue| fits(queue.line.front(), self.taken) || fits(queue.new.front(), held))
     }
 
+    /// Takes out of the queues who is served now: those with the higher ceilings first. It begins with the highest each
+    /// time, so that a turn of others is that of one of them.
+    fn next(&mut self, all: u64) -> Option<Waiter> {
+        for ceiling in Ceiling::ALL {
+            let next = self.next_under(ceiling, all);
+            if next.is_some() {
+                return next;
+            }
+            if !self.waiting[ceiling as usize].begun.is_empty() && !self.is_turn_of_others(all) {
+                // Whoever has begun under a lower ceiling, or nothing yet, would take what it waits for.
+                return None;
+            }
+        }
+        None
+    }
+
     /// Takes out of a queue who is served now, if there is memory for the one whose turn it is.
-    fn next(&mut self, ceiling: Ceiling, all: u64) -> Option<Waiter> {
+    fn next_under(&mut self, ceiling: Ceiling, all: u64) -> Option<Waiter> {
         let held: u64 = self.line().map(|waiter| waiter.holds).sum();
         let most = ceiling.bytes(all);
         // Small ones take what is left to them, whatever large ones wait for.
@@ -549,22 +571,16 @@ impl Pool {
         self.dispatch(&mut state);
     }
 
-    /// Serves who waits: those with the higher ceilings first.
+    /// Serves who waits, as long as there is memory for the next one. Each of them leaves its queue, so this ends.
     fn dispatch(self: &Arc<Self>, state: &mut State) {
-        for ceiling in Ceiling::ALL {
-            while let Some(Waiter { class, bytes, grant, .. }) = state.next(ceiling, self.bytes) {
-                // If the waiter has just given up, nothing is taken.
-                if let Err(mut unused) = grant.send(Grant { pool: Some(Arc::clone(self)), class, bytes }) {
-                    unused.pool = None;
-                } else {
-                    self.grant(state, class, bytes);
-                }
-                self.show(state, class);
+        while let Some(Waiter { class, bytes, grant, .. }) = state.next(self.bytes) {
+            // If the waiter has just given up, nothing is taken.
+            if let Err(mut unused) = grant.send(Grant { pool: Some(Arc::clone(self)), class, bytes }) {
+                unused.pool = None;
+            } else {
+                self.grant(state, class, bytes);
             }
-            if !state.waiting[ceiling as usize].begun.is_empty() && !state.is_turn_of_others(self.bytes) {
-                // Whoever has begun under a lower ceiling, or nothing yet, would take what it waits for.
-                break;
-            }
+            self.show(state, class);
         }
     }
 

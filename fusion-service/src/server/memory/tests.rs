@@ -392,25 +392,73 @@ async fn two_that_have_begun_do_not_wait_for_each_other_and_nobody_is_refused_fo
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_let_another_call_go_first_after_some() {
-    let (memory, served) = (memory(64), Served::default());
-    let all = with(&memory, Resize, 50).await.unwrap();
-    for number in 1..=6 {
-        let (share, served) = (memory.share(Resize), Arc::clone(&served));
-        tokio::spawn(async move {
-            let _of_job = share.take_for_job(40 * SMALL, JOB_WAIT).await.unwrap();
-            served.lock().push("job");
+async fn nobody_is_refused_for_the_job_of_a_dry_run() {
+    let memory = memory(64);
+    let others = with(&memory, Resize, 42).await.unwrap();
+    let line = with(&memory, Resize, 6).await.unwrap();
+    let line = tokio::spawn(async move { line.take(20 * SMALL).await });
+    until_waiting(&memory, 1).await;
+    let began = time::Instant::now();
+    // It could have so much without what the line holds.
+    assert_eq!(memory.share(DryRun).take_for_job(45 * SMALL, WAIT).await.unwrap_err(), Denied::Busy);
+    assert_eq!(began.elapsed(), WAIT);
+    drop(others);
+    assert_eq!(line.await.unwrap(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_refused_because_a_dry_run_waits_for_its_job() {
+    for has_begun in [false, true] {
+        let memory = memory(64);
+        let others = with(&memory, Resize, 30).await.unwrap();
+        let resize = with(&memory, Resize, 8).await.unwrap();
+        let dry_run = with(&memory, DryRun, 10).await.unwrap();
+        let dry_run = tokio::spawn(async move { dry_run.take_for_job(35 * SMALL, WAIT).await.map(drop) });
+        until_waiting(&memory, 1).await;
+        // As long as the resize has something there is too little for the dry run.
+        let resize = tokio::spawn(async move {
+            if has_begun {
+                resize.take_for_job(20 * SMALL, JOB_WAIT).await.map(drop)
+            } else {
+                resize.take(20 * SMALL).await
+            }
         });
-        until_waiting(&memory, number).await;
+        assert_eq!(dry_run.await.unwrap(), Err(Denied::Busy), "{has_begun}");
+        drop(others);
+        assert_eq!(resize.await.unwrap(), Ok(()), "{has_begun}");
     }
-    enter(&memory, Submit, 40, &served, "submission");
-    until_waiting(&memory, 7).await;
-    drop(all);
-    until_waiting(&memory, 0).await;
-    while memory.taken().0 > 0 {
-        tokio::task::yield_now().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_let_another_call_go_first_after_some() {
+    // units of each submission, how many of them -> who is served
+    let table: [(u64, usize, &[&str]); 2] = [
+        (40, 1, &["job", "job", "job", "job", "submission", "job", "job"]),
+        // There is room for both at once, and it is the turn of one.
+        (20, 2, &["job", "job", "job", "job", "submission", "job", "job", "submission"]),
+    ];
+    for (units, submissions, expected) in table {
+        let (memory, served) = (memory(64), Served::default());
+        let all = with(&memory, Resize, 50).await.unwrap();
+        for number in 1..=6 {
+            let (share, served) = (memory.share(Resize), Arc::clone(&served));
+            tokio::spawn(async move {
+                let _of_job = share.take_for_job(40 * SMALL, JOB_WAIT).await.unwrap();
+                served.lock().push("job");
+            });
+            until_waiting(&memory, number).await;
+        }
+        for number in 1..=submissions {
+            enter(&memory, Submit, units, &served, "submission");
+            until_waiting(&memory, 6 + number).await;
+        }
+        drop(all);
+        until_waiting(&memory, 0).await;
+        while memory.taken().0 > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(served.lock().as_slice(), expected);
     }
-    assert_eq!(*served.lock(), ["job", "job", "job", "job", "submission", "job", "job"]);
 }
 
 #[tokio::test(start_paused = true)]
