@@ -87,8 +87,11 @@ mod tests {
         let unreadable = || DnValue::BmpString(BmpString::try_from("me").unwrap());
         let [longest, too_long] = [NAMES_MAX, NAMES_MAX + 1].map(|bytes| "x".repeat(bytes));
         let of_longest = format!("{longest}: system:authenticated");
+        // Beside a name of one byte, and the 32 bytes that a group counts in any case (rule elasticity-27).
+        let [longest_group, too_long_group] = [33, 32].map(|less| "x".repeat(NAMES_MAX - less));
+        let of_longest_group = format!("m: {longest_group}, system:authenticated");
         // subject -> user: groups
-        let table: [(&[(&DnType, DnValue)], Result<&str, Worthless>); 14] = [
+        let table: [(&[(&DnType, DnValue)], Result<&str, Worthless>); 15] = [
             (&[(&cn, text("me"))], Ok("me: system:authenticated")),
             (&[(&o, text("a")), (&cn, text("me"))], Ok("me: a, system:authenticated")),
             (&[(&cn, text("me")), (&o, text("a")), (&again_o, text("b"))], Ok("me: a, b, system:authenticated")),
@@ -97,7 +100,8 @@ mod tests {
             (&[(&cn, text(ANONYMOUS))], Ok("system:anonymous: ")),
             (&[(&cn, text(&longest))], Ok(&of_longest)),
             (&[(&cn, text(&too_long))], Err(Worthless::Oversized)),
-            (&[(&cn, text("me")), (&o, text(&longest))], Err(Worthless::Oversized)),
+            (&[(&cn, text("m")), (&o, text(&longest_group))], Ok(&of_longest_group)),
+            (&[(&cn, text("m")), (&o, text(&too_long_group))], Err(Worthless::Oversized)),
             (&[], Err(Worthless::Nameless)),
             (&[(&o, text("a"))], Err(Worthless::Nameless)),
             (&[(&cn, text(""))], Err(Worthless::Nameless)),

@@ -376,6 +376,27 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn what_a_call_has_taken_for_its_job_counts_as_long_as_that_lives() {
+        let memory = memory();
+        let call = Arc::new(memory.share(CallClass::Resize));
+        call.take(40).await.unwrap();
+        // The application, which is a part of the job.
+        call.is_parsed_to(30);
+        let (job, _freed, go) = large(50);
+        job.charge(&call, None).await.unwrap();
+        assert_eq!(taken(&memory), 60);
+        drop(call);
+        assert_eq!(taken(&memory), 60);
+        go.send(()).unwrap();
+        drop(job);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while taken(&memory) > 0 {
+            assert!(Instant::now() < deadline);
+            thread::yield_now();
+        }
+    }
+
     /// How little important this thread is.
     fn niceness() -> i32 {
         let figures = fs::read_to_string("/proc/thread-self/stat").unwrap();

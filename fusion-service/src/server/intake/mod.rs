@@ -562,6 +562,24 @@ mod tests {
         assert_eq!(began.elapsed(), patience / 2 * 3);
     }
 
+    /// It is a part of the job that the call begins from.
+    #[tokio::test]
+    async fn what_is_parsed_of_a_message_is_not_lacked_for_the_job() {
+        let layout = pb::Blob { content: Some(Bytes::from(vec![b'x'; 1000])), ..Default::default() };
+        let message = pb::ResizeRequest { layout: Some(layout), ..Default::default() }.encode_to_vec();
+        let parsed = cost(CallClass::Resize, [Bytes::from(message.clone())].into_iter()).unwrap().parsed();
+        assert!(parsed > 0);
+        let compressed = zstd::encode_all(&*message, 3).unwrap();
+        for (flag, sent) in [(0, message), (1, compressed)] {
+            let (intake, memory) = intake(Duration::from_secs(60));
+            let share = Arc::new(memory.share(CallClass::Resize));
+            let body = Whole([framed(flag, &sent)].into());
+            let request = http::Request::post("/").header("grpc-encoding", "zstd").body(Body::new(body)).unwrap();
+            intake.receive(CallClass::Resize, request, &share, || Failure::ShuttingDown).await.unwrap();
+            assert_eq!(share.lacks_for_job(SMALL), SMALL - parsed, "{flag}");
+        }
+    }
+
     #[tokio::test]
     async fn what_is_announced_as_too_large_is_malformed() {
         let (intake, memory) = intake(Duration::from_secs(60));

@@ -2,7 +2,7 @@
 
 use super::memory::released;
 use super::*;
-use crate::server::class::CallClass;
+use crate::server::class::{CallClass, PerClass};
 use crate::server::memory::SMALL;
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -71,6 +71,30 @@ async fn a_job_that_is_known_to_be_large_is_not_restored_without_memory_for_it()
     assert!(!replica.gate.begun().contains(&"restore job".to_owned()), "{:?}", replica.gate.begun());
     drop(others);
     soon(client.resize(full_resize("job", "1 1", &layout, 2))).await.unwrap();
+    released(&replica).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resize_waits_without_a_worker_for_a_job_that_turns_out_to_be_large() {
+    let settings = Settings { memory_bytes: 16 * SMALL, cache_bytes: 2 * SMALL, workers: count(1), ..settings() };
+    let replica = replica(settings).await;
+    let mut client = replica.client().await;
+    replica.gate.weigh(9 * SMALL);
+    let others = replica.server.calls.memory.share(CallClass::Resize);
+    others.take(8 * SMALL).await.unwrap();
+    // Nobody has made this job before.
+    let request = full_resize("job", "1 1", b"layout of job", 2);
+    let resize = tokio::spawn(async move { soon(client.resize(request)).await.map(drop) });
+    replica.begun("restore job").await;
+    eventually("it waits without a worker", || {
+        let calls = &replica.server.calls;
+        let waits = calls.memory.waiting() == 1 && calls.admission.working() == PerClass::default();
+        waits || resize.is_finished()
+    })
+    .await;
+    drop(others);
+    resize.await.unwrap().unwrap();
+    assert_eq!(replica.gate.begun().iter().filter(|step| *step == "restore job").count(), 2);
     released(&replica).await;
 }
 
