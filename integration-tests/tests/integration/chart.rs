@@ -306,6 +306,8 @@ async fn values_that_there_are_not_are_refused() -> Result<()> {
         // A policy without labels would let in everybody.
         (json!({"networkPolicies": {"callers": {"streams.ibm.com/elasticity": null}}}), "callers"),
         (json!({"networkPolicies": {"callers": null}}), "callers"),
+        // The frontend would not start.
+        (json!({"frontend": {"elasticityTls": {"enabled": true, "clientCertificates": true}}}), "authenticate: token"),
     ] {
         let error = rendered(SYSTEM, &values).await.err().with_context(|| format!("{values} is taken"))?;
         ensure!(format!("{error:#}").contains(word), "{values}: {error:#}");
