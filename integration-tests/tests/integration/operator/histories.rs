@@ -359,6 +359,42 @@ async fn after_a_flood_every_request_has_ended_and_the_last_widths_run() -> Resu
     .await
 }
 
+/// Each of the flood is refused by the compiler, and each for another width. One who wants something of another region
+/// does not wait until all of them are.
+#[tokio::test]
+async fn a_flood_of_refused_widths_keeps_no_other_region_waiting() -> Result<()> {
+    with_system("refused-flood", async |it| {
+        let job = it.submitted().await?;
+        let balancer = it.frontend()?.balancer().await?;
+        let refused = (0..FLOOD).map(|number| {
+            // With that many the job has too many operators.
+            ask(balancer.clone(), job.resize_request(&[(MODEL, 10_000 + number)], WaitFor::Accepted))
+        });
+        let other = async {
+            until_taken(balancer.clone(), job.resize_request(&[(CLEAN, 3)], WaitFor::Committed), ALL).await?;
+            let requests = job.list::<Resize>().await?;
+            anyhow::Ok(requests.iter().filter(|request| !request.phase().is_final()).count())
+        };
+        let (told, open) = tokio::join!(join_all(refused), other);
+        for (call, _) in told {
+            // It is accepted, perhaps not refused yet.
+            ensure!(matches!(call.outcome, Outcome::InForce(..) | Outcome::Ended(_)), "{call:?}");
+        }
+        let open = open?;
+        // The other one counts until it is rolled out.
+        ensure!(open > 1, "{open} of {FLOOD} were open when the other one was committed");
+        job.settled(Widths { clean: 3, ..Widths::default() }, ALL).await?;
+        eventually("the flood is refused", ALL, || async {
+            let requests = job.list::<Resize>().await?;
+            let refused = requests.iter().filter(|request| request.phase() == ResizePhase::Refused).count();
+            ensure!(refused == FLOOD as usize, "{refused} of {} are refused", requests.len());
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
 #[cfg(test)]
 mod checker {
     use super::*;
