@@ -104,8 +104,8 @@ pub const JOB_IDS: &str = "streams-job-ids";
 /// Longest name of a job (rule name-2): the names of its Services (`<job>-<peId>`) must fit a DNS label.
 pub const JOB_NAME_MAX: usize = 56;
 
-/// Digits of a digest that object names carry.
-const DIGEST_DIGITS: usize = 10;
+/// Hexadecimal digits of a digest that object names carry.
+pub const DIGEST_DIGITS: usize = 10;
 
 /// Name of a PE and of its Service.
 pub fn processing_element(job: &str, pe_id: u64) -> String {

@@ -16,6 +16,34 @@ pub(crate) enum Owned {
     ConfigMap(String),
 }
 
+/// What a ConfigMap is for that long work writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// It has the text of a PE.
+    Text,
+    /// It has a piece of the ADL or of a plan.
+    Chunk,
+}
+
+impl Part {
+    /// What the ConfigMap of this name is for (rule name-5), whatever its labels say: others can change them. `None` if
+    /// the controller gives no such name: then it is a copy that somebody has made (rule job-30).
+    pub(crate) fn of_name(job: &str, name: &str) -> Option<Self> {
+        let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+        let is_digest = |text: &str| text.len() == names::DIGEST_DIGITS && text.bytes().all(is_digit);
+        let is_number = |text: &str| number_in::<u64>(text).is_some();
+        let words: Vec<&str> = suffix(job, name)?.split('-').collect();
+        match words.as_slice() {
+            [pe, digest] if is_number(pe) && is_digest(digest) => Some(Self::Text),
+            ["adl", digest, index] if is_digest(digest) && is_number(index) => Some(Self::Chunk),
+            ["plan", generation, digest, index] if is_number(generation) && is_digest(digest) && is_number(index) => {
+                Some(Self::Chunk)
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Owned {
     /// The key of the object of this kind and name, if a job of that name can have one.
     pub(crate) fn of_name<K: Resource<DynamicType = ()>>(job: &str, name: &str) -> Option<Self> {
@@ -24,7 +52,7 @@ impl Owned {
         let kind = K::kind(&());
         Some(match &*kind {
             "ConfigMap" if name == names::job_config_map(job) => Self::Child(Child::JobConfigMap),
-            "ConfigMap" => Self::ConfigMap(name.to_owned()),
+            "ConfigMap" => Part::of_name(job, name).map(|_| Self::ConfigMap(name.to_owned()))?,
             "Service" if name == names::consistent_region_service(job) => Self::Child(Child::ConsistentRegionService),
             "Service" => Self::Child(Child::Service(number()?)),
             _ if kind == ProcessingElement::kind(&()) => Self::Child(Child::ProcessingElement(number()?)),
@@ -83,6 +111,44 @@ mod tests {
             of::<Service>(Child::ConsistentRegionService),
         ] {
             assert_eq!(found, Some(key));
+        }
+    }
+
+    #[test]
+    fn a_config_map_is_told_by_its_name() {
+        let digest = "0123456789abcdef";
+        let of = |name: &str| (name.to_owned(), Part::of_name("job-1", name));
+        let table = [
+            (of(&names::aadl_config_map("job-1", 0, digest)), Some(Part::Text)),
+            (of(&names::aadl_config_map("job-1", u64::MAX, digest)), Some(Part::Text)),
+            (of(&names::adl_chunk("job-1", digest, 0)), Some(Part::Chunk)),
+            (of(&names::adl_chunk("job-1", digest, u32::MAX)), Some(Part::Chunk)),
+            (of(&names::plan_chunk("job-1", u64::MAX, digest, 10)), Some(Part::Chunk)),
+            // The job's own, and those of jobs whose names begin or end alike.
+            (of(&names::job_config_map("job-1")), None),
+            (of(&names::aadl_config_map("job", 1, digest)), None),
+            (of(&names::aadl_config_map("job-12", 3, digest)), None),
+            (of(&names::aadl_config_map("job-1-2", 3, digest)), None),
+            (of(&names::adl_chunk("job-1-adl", digest, 2)), None),
+            (of(&names::plan_chunk("a-job-1", 2, digest, 3)), None),
+            // Copies.
+            (of("a-copy"), None),
+            (of("job-1-3-0123456789-copy"), None),
+            (of("job-1-3-012345678"), None),
+            (of("job-1-3-0123456789a"), None),
+            (of("job-1-3-012345678g"), None),
+            (of("job-1-03-0123456789"), None),
+            (of("job-1-b-0123456789"), None),
+            (of("job-1-adl-0123456789"), None),
+            (of("job-1-adl-0123456789-00"), None),
+            (of("job-1-plan-0123456789-0"), None),
+            (of("job-1-plan-01-0123456789-0"), None),
+        ];
+        for ((name, found), expected) in table {
+            assert_eq!(found, expected, "{name}");
+            let owned = expected.map(|_| Owned::ConfigMap(name.clone()));
+            let own = (name == "job-1").then_some(Owned::Child(Child::JobConfigMap));
+            assert_eq!(Owned::of_name::<ConfigMap>("job-1", &name), own.or(owned), "{name}");
         }
     }
 

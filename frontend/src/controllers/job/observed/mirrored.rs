@@ -13,7 +13,7 @@ use crate::controllers::job::child::{Child, Port, number_in, suffix};
 use crate::controllers::job::going::GoingObject;
 use crate::controllers::job::objects::created_region::CreatedRegion;
 use crate::controllers::job::objects::user_ports::{Endpoints, UserPorts};
-use crate::controllers::job::owned::Owned;
+use crate::controllers::job::owned::{Owned, Part};
 use crate::controllers::job::waits::{Words, needs_correction};
 use crate::controllers::user_requests::is_new;
 use crate::mirrors::{ByOwner, Mirrors};
@@ -73,17 +73,6 @@ struct ConsistentRegionState {
     state: Option<String>,
 }
 
-/// What a ConfigMap is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Part {
-    /// It has the text of a PE.
-    Text,
-    /// It has a piece of the ADL or of a plan.
-    Chunk,
-    /// It does not say. Long work that misses it finds it.
-    Unknown,
-}
-
 /// The objects that a job controls. They are told by their names: labels and specs can be changed.
 #[derive(Debug, Default)]
 pub(in super::super) struct MirroredChildren {
@@ -100,15 +89,15 @@ pub(in super::super) struct MirroredChildren {
     pub(in super::super) consistent_regions: Objects<u64, ConsistentRegion, ObservedConsistentRegion>,
     pub(in super::super) consistent_region_service: Option<Arc<Shown<Service>>>,
     pub(in super::super) job_config_map: Option<Arc<Shown<ConfigMapMeta>>>,
-    /// The other ConfigMaps, by name.
+    /// Those with texts and chunks, by name.
     pub(in super::super) config_maps: BTreeMap<String, (Part, Arc<Shown<ConfigMapMeta>>)>,
 }
 
 impl<K: Mirrored> Shown<K> {
     /// An object; `None` if this job does not control it.
-    fn of(object: Kept<K>, job: &Job) -> Option<(Arc<Self>, ObjectMeta)> {
+    fn of(object: Kept<K>, job: &Job) -> Option<Arc<Self>> {
         let meta = object.metadata().filter(|meta| is_controlled_by(meta, job))?;
-        Some((Self::new(object, &meta, observed(&meta)), meta))
+        Some(Self::new(object, &meta, observed(&meta)))
     }
 }
 
@@ -159,19 +148,19 @@ impl MirroredChildren {
         let service = mirrors.services.kept(&key.sibling(&consistent_region_service));
         let consistent_region_service = service.and_then(|service| {
             let same = unless_changed(before.consistent_region_service.as_ref(), &service).cloned();
-            same.or_else(|| Some(Shown::of(service, job)?.0))
+            same.or_else(|| Shown::of(service, job))
         });
         let own = names::job_config_map(&key.name);
         let (mut job_config_map, mut config_maps) = (None, BTreeMap::new());
         for (name, object) in mirrors.config_maps.kept_of_job(key) {
             if *name.name == *own {
                 let same = unless_changed(before.job_config_map.as_ref(), &object).cloned();
-                job_config_map = same.or_else(|| Some(Shown::of(object, job)?.0));
+                job_config_map = same.or_else(|| Shown::of(object, job));
                 continue;
             }
             let known = before.config_maps.get(&*name.name);
             let same = known.filter(|(_, map)| map.object.is_identical(&object)).cloned();
-            let map = same.or_else(|| Shown::of(object, job).map(|(map, meta)| (part(&meta), map)));
+            let map = same.or_else(|| Some((Part::of_name(&key.name, &name.name)?, Shown::of(object, job)?)));
             config_maps.extend(map.map(|map| (name.name.to_string(), map)));
         }
         Self {
@@ -341,7 +330,7 @@ impl Selection<'_> {
         let shown = objects.filter_map(|(name, object)| {
             let number = number(&name)?;
             let same = unless_changed(before.get(&number), &object).cloned();
-            Some((number, same.or_else(|| Some(Shown::of(object, self.job)?.0))?))
+            Some((number, same.or_else(|| Shown::of(object, self.job))?))
         });
         shown.collect()
     }
@@ -397,14 +386,6 @@ impl Selection<'_> {
 
     fn port(self, name: &Key) -> Option<Port> {
         Port::of_suffix(suffix(&self.key.name, &name.name)?)
-    }
-}
-
-fn part(meta: &ObjectMeta) -> Part {
-    match meta.labels.as_ref().and_then(|labels| labels.get(names::LABEL_PART)).map(String::as_str) {
-        Some(names::PART_AADL) => Part::Text,
-        Some(names::PART_ADL | names::PART_PLAN) => Part::Chunk,
-        _ => Part::Unknown,
     }
 }
 
@@ -575,11 +556,9 @@ mod tests {
             owner_references: Some(vec![controlled_by(&job)]),
             ..ObjectMeta::default()
         };
-        let text = |name: &str| {
-            let mut labels = names::pe_labels("flow", 0);
-            labels.insert(names::LABEL_PART.to_owned(), names::PART_AADL.to_owned());
-            ConfigMap { metadata: meta(name, labels), ..ConfigMap::default() }
-        };
+        let [first_text, next_text] =
+            ["0123456789", "abcdef0123"].map(|digest| names::aadl_config_map("flow", 0, digest));
+        let text = |name: &str| ConfigMap { metadata: meta(name, names::pe_labels("flow", 0)), ..ConfigMap::default() };
         for id in [0, 1] {
             let name = names::processing_element("flow", id);
             let metadata = meta(&name, names::pe_labels("flow", id));
@@ -592,7 +571,8 @@ mod tests {
             server.create(&pe);
             server.create(&Service { metadata, ..Service::default() });
         }
-        server.create(&text("flow-text"));
+        server.create(&text(&first_text));
+        server.create(&text("flow-copy"));
         server.create(&ConfigMap { metadata: meta("flow", names::job_labels("flow")), ..ConfigMap::default() });
         let mut mirrors = LateMirrors::of(&server);
         let key = Key::new("n", "flow");
@@ -611,7 +591,7 @@ mod tests {
             Arc::ptr_eq(&one.processing_elements[&id], &other.processing_elements[&id])
         };
         assert!(is_same(0, &first, &again) && is_same(1, &first, &again));
-        assert!(Arc::ptr_eq(&first.config_maps["flow-text"].1, &again.config_maps["flow-text"].1));
+        assert!(Arc::ptr_eq(&first.config_maps[&first_text].1, &again.config_maps[&first_text].1));
         assert!(
             first.job_config_map.as_ref().zip(again.job_config_map.as_ref()).is_some_and(|(a, b)| Arc::ptr_eq(a, b))
         );
@@ -619,8 +599,8 @@ mod tests {
         // A PE changes, another one has lost its owner, a text has gone and another one has come.
         server.edit(&key.sibling("flow-0"), |pe: &mut ProcessingElement| pe.spec.generation = 7);
         server.edit(&key.sibling("flow-1"), |pe: &mut ProcessingElement| pe.metadata.owner_references = None);
-        server.remove::<ConfigMap>(&key.sibling("flow-text"));
-        server.create(&text("flow-next"));
+        server.remove::<ConfigMap>(&key.sibling(&first_text));
+        server.create(&text(&next_text));
         mirrors.deliver_all();
         let changed = look(&mirrors, &again);
         assert!(!is_same(0, &first, &changed));
@@ -631,7 +611,7 @@ mod tests {
         assert_eq!(changed.processing_elements.keys().collect::<Vec<_>>(), [&0]);
         assert_eq!(changed.children().taken, [1].into());
         assert!(Arc::ptr_eq(&first.services[&1], &changed.services[&1]));
-        assert_eq!(changed.config_maps.keys().collect::<Vec<_>>(), ["flow-next"]);
+        assert_eq!(changed.config_maps.keys().collect::<Vec<_>>(), [&next_text]);
     }
 
     #[test]

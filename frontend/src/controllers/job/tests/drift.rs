@@ -180,6 +180,28 @@ fn every_field_that_the_controller_sets_is_restored() {
     assert!(fields > 60, "{fields} fields were found");
 }
 
+/// Deleted, the ADL and the plan might be had from nowhere else, and a text might come out as another one.
+#[test]
+fn what_somebody_labels_as_another_part_is_restored_and_not_made_again() {
+    for part in [names::PART_AADL, names::PART_ADL, names::PART_PLAN, "other"] {
+        let mut simulation = JobSimulation::running();
+        let maps = [simulation.texts(), simulation.chunks()].concat();
+        let seen = |simulation: &JobSimulation| -> Vec<_> {
+            let uid = |name: &String| simulation.server.get::<ConfigMap>(&key(name)).and_then(|map| map.uid());
+            maps.iter().map(|name| (uid(name), shown::<ConfigMap>(simulation, name))).collect()
+        };
+        let (before, starts) = (seen(&simulation), simulation.starts());
+        // Whoever leads next has not read the ADL.
+        simulation.crash();
+        let change = json!({"metadata": {"labels": {names::LABEL_PART: part}}});
+        maps.iter().for_each(|name| patch::<ConfigMap>(&simulation, name, &change));
+        simulation.settle();
+        assert_eq!(seen(&simulation), before, "{part}");
+        assert_eq!(simulation.starts(), starts, "{part}");
+        simulation.check_at_rest();
+    }
+}
+
 #[test]
 fn what_others_add_stays_but_for_selectors_and_ports_of_services() {
     let mut simulation = JobSimulation::running();

@@ -20,6 +20,8 @@ const CONTENT: Spoil = |map| {
 };
 const NO_LABEL: Spoil = |map| drop(map.labels_mut().remove("app"));
 const OTHER_PART: Spoil = |map| drop(map.labels_mut().insert(names::LABEL_PART.to_owned(), "other".to_owned()));
+const PART_OF_PLAN: Spoil =
+    |map| drop(map.labels_mut().insert(names::LABEL_PART.to_owned(), names::PART_PLAN.to_owned()));
 const OTHER_ID: Spoil =
     |map| drop(map.annotations_mut().insert(names::ANNOTATION_CONTENT_ID.to_owned(), "other".to_owned()));
 const NO_LABEL_AND_OTHER_CONTENT: Spoil = |map| {
@@ -76,10 +78,11 @@ fn text_of(simulation: &JobSimulation, pe: u64) -> String {
 #[test]
 fn a_text_is_not_restored_for_ever() {
     // how it is spoilt -> the field that is named
-    let table: [(&str, Bring, Spoil, &str); 7] = [
+    let table: [(&str, Bring, Spoil, &str); 8] = [
         ("content", make_again, CONTENT, "data.aadl.xml"),
         ("label", change, NO_LABEL, "metadata.labels.app"),
         ("label of the part", change, OTHER_PART, "metadata.labels.streams.ibm.com/part"),
+        ("label of another part", change, PART_OF_PLAN, "metadata.labels.streams.ibm.com/part"),
         ("annotation", change, OTHER_ID, "metadata.annotations.streams.ibm.com/content-id"),
         ("made again without a label", make_again, NO_LABEL, "data.aadl.xml"),
         ("made again with another annotation", make_again, OTHER_ID, "data.aadl.xml"),

@@ -9,6 +9,7 @@ use super::super::{JOB, NAMESPACE, key};
 use super::writes::Now;
 use super::{names_of, names_of_chunks, texts_of};
 use crate::controllers::job::documents::chunks::Document;
+use crate::controllers::job::owned::Part;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,7 +213,7 @@ impl Now<'_> {
         let since = journal.writes.iter().rev().skip(1).take_while(|write| **write != status);
         let written: BTreeSet<&str> = since.map(String::as_str).collect();
         for map in self.server.list::<ConfigMap>() {
-            let is_text = map.labels().get(names::LABEL_PART).map(String::as_str) == Some(names::PART_AADL);
+            let is_text = Part::of_name(JOB, &map.name_any()) == Some(Part::Text);
             let is_going = map.metadata.deletion_timestamp.is_some();
             let is_new = written.contains(&*format!("{:?} ConfigMap {}", Verb::Create, Key::of(&map)));
             assert!(
