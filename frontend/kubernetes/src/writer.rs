@@ -37,8 +37,21 @@ const ROOM_WITHIN: [Duration; 3] = [Duration::from_millis(200), Duration::from_m
 pub enum Applied<K> {
     /// The API server has this object now.
     Written(Box<K>),
+    /// The same, of one that the mirror did not show and that lacked this label: if the mirror is filtered by it, no
+    /// mirror tells that somebody took it.
+    Relabelled(Box<K>, String),
     /// The same desired state was applied before; nothing was sent.
     Unchanged,
+}
+
+impl<K> Applied<K> {
+    /// The object as the API server has it now, if anything was sent.
+    pub fn object(&self) -> Option<&K> {
+        match self {
+            Self::Written(object) | Self::Relabelled(object, _) => Some(object),
+            Self::Unchanged => None,
+        }
+    }
 }
 
 /// An object that [`Writer::create_or_match`] answers.
@@ -147,7 +160,12 @@ impl<C: Cluster> Writer<'_, C> {
                     Ok(existing) => {
                         let existing = existing.ok_or_else(conflict)?;
                         ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
-                        self.change(&hashed, &existing).await
+                        let labels = json!({"metadata": {"labels": desired.labels()}});
+                        let other = drift::difference_of_fields::<K, _>(&labels, &existing)?;
+                        Ok(match (self.change(&hashed, &existing).await?, other) {
+                            (Applied::Written(object), Some(label)) => Applied::Relabelled(object, label),
+                            (applied, _) => applied,
+                        })
                     }
                     // What cannot be read can be written: it is enough to know whose it is.
                     Err(kube::Error::SerdeError(_)) => {

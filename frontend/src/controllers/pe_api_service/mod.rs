@@ -32,7 +32,7 @@ use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::few_lines::FewLines;
 use streams_kubernetes::queue::{Outcome, Queue};
-use streams_kubernetes::writer::{Applied, Writer};
+use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
 use tokio::sync::watch as latest;
 use tokio::time::Instant;
@@ -252,8 +252,8 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 if pause.is_none() {
                     let service = desired::service(key);
                     let applied = writer.apply(names::ANNOTATION_APPLIED_HASH, &service, existing.as_deref()).await?;
-                    if let Applied::Written(service) = applied {
-                        self.note_written(key, &service, existing.is_some(), observed.now);
+                    if let Some(service) = applied.object() {
+                        self.note_written(key, service, existing.is_some(), observed.now);
                     }
                 }
                 if slices {

@@ -72,7 +72,7 @@ impl<C: Cluster> Actor<'_, C> {
                 let desired = builder.processing_element(generation, pe, origin, version);
                 let as_written = Some(WrittenPe::of(&desired.spec));
                 let applied = Box::pin(self.apply_pe(generation.number, &desired)).await?;
-                if let Applied::Written(pe) = &applied {
+                if let Some(pe) = applied.object() {
                     self.reconciler.known_launches.note_applied(pe);
                 }
                 self.note_write(child, as_written, &desired, &applied)
@@ -172,10 +172,27 @@ impl<C: Cluster> Actor<'_, C> {
         desired: &K,
         applied: &Applied<K>,
     ) -> Result<KeptByServer, Error> {
-        let Applied::Written(object) = applied else { return Ok(KeptByServer::Whole) };
-        let applied = hash_of_applied(names::ANNOTATION_APPLIED_HASH, desired)?;
-        self.note_version(child, pe, applied, version(object.meta()));
+        let Some(object) = applied.object() else { return Ok(KeptByServer::Whole) };
+        let hash = hash_of_applied(names::ANNOTATION_APPLIED_HASH, desired)?;
+        if let Applied::Relabelled(_, label) = applied {
+            self.note_relabelled(child, label, &hash);
+        }
+        self.note_version(child, pe, hash, version(object.meta()));
         self.note_kept(child, desired, object)
+    }
+
+    /// The object has its label again, which somebody had taken: no look has seen that, unless it was known to be so
+    /// again and again.
+    fn note_relabelled(&self, child: Child, label: &str, hash: &str) {
+        let (owned, now) = (Owned::Child(child), self.reconciler.cluster.now());
+        // Then it is remembered as what others changed of any object.
+        let is_known = self.observed.children.drift(&owned).is_some();
+        self.remember(|entry| {
+            entry.relabelled.insert(child, hash.to_owned());
+            if !is_known {
+                entry.restored(&self.snapshot.key, owned, label, now);
+            }
+        });
     }
 
     /// Remembers whether the API server has kept all that was written of the object (rule call-30). If not, it is

@@ -32,6 +32,7 @@ use self::failures::Failures;
 use self::in_vain::InVain;
 use self::plans::PlansOfJob;
 use self::rounds::Rounds;
+use super::child::Child;
 use super::held_up::HeldUp;
 use super::objects::user_ports::KnownEndpoints;
 use super::observed::compared::Compared;
@@ -128,6 +129,9 @@ pub(crate) struct Entry {
     pub(crate) compared: Compared,
     /// Objects that were restored not long ago.
     pub(crate) restorations: BTreeMap<Owned, Restorations>,
+    /// Of those that had lost a label, and that no mirror may have shown because of it: the hash of what was applied to
+    /// each.
+    pub(crate) relabelled: BTreeMap<Child, String>,
     /// Numbers of the regions whose edits go with a failed submission, of those of which that was told before they are
     /// deleted, and the `metadata.generation` of the job whose submission it is.
     pub(crate) lost_edits: Option<(i64, BTreeSet<u64>)>,
@@ -204,6 +208,7 @@ impl Entry {
             own_writes: OwnWrites::default(),
             compared: Compared::default(),
             restorations: BTreeMap::new(),
+            relabelled: BTreeMap::new(),
             lost_edits: None,
             outdated: OutdatedDefinitions::default(),
             requests: BTreeMap::new(),

@@ -1,7 +1,8 @@
 //! Objects that were restored not long ago, as somebody else had changed them (rule call-19).
 
 use super::Entry;
-use crate::controllers::job::observed::Contention;
+use crate::controllers::job::child::Child;
+use crate::controllers::job::observed::{Contention, ObservedDrift, ObservedObject};
 use crate::controllers::job::owned::Owned;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -23,6 +24,20 @@ impl Entry {
     pub(crate) fn restored(&mut self, job: &Key, owned: Owned, field: &str, now: Timestamp) {
         tracing::info!(%job, object = %owned.of_job(&job.name), field, "somebody had changed it; restored");
         self.restorations.entry(owned).or_default().note(field, now);
+    }
+
+    /// Objects whose labels others take as often as they are restored. If the mirror does not show one, that is why: it
+    /// is as it was restored last, but for the label.
+    pub(crate) fn out_of_sight(&mut self) -> Vec<(Child, ObservedObject)> {
+        let Self { restorations, relabelled, .. } = self;
+        relabelled.retain(|child, _| restorations.contains_key(&Owned::Child(*child)));
+        let contended = relabelled.iter().filter_map(|(child, applied)| {
+            let restorations = restorations.get(&Owned::Child(*child))?;
+            let not_before = Some(restorations.not_before()?);
+            let drift = Some(ObservedDrift { field: restorations.field.clone(), not_before, of_content: false });
+            Some((*child, ObservedObject { applied: applied.clone(), drift, ..ObservedObject::default() }))
+        });
+        contended.collect()
     }
 
     /// ConfigMaps with texts and chunks that are not restored yet because they were restored too often, each with the

@@ -82,7 +82,7 @@ pub(super) async fn observe<C: Cluster>(
     let spec_warnings = spec_warnings(reconciler, &snapshot, status.plan.as_ref(), &plans.refusals).await?;
     let mut objects = objects(reconciler, &snapshot, &status, &plans, transport.as_ref(), now).await?;
     let unnumbered_until = unnumbered_until(reconciler, key, &snapshot, &status, now);
-    let remembered = remembered(reconciler, &snapshot, &status, &mut objects, now);
+    let remembered = remembered(reconciler, &snapshot, &status, &plans, &mut objects, now);
     let in_the_way = in_the_way_of(reconciler, &snapshot, &plans, &objects.children, &remembered);
     let observed = JobObservation {
         name: key.name.to_string(),

@@ -3,12 +3,14 @@
 //! Knows: the memory of the process. Must not know: what is decided on it.
 
 use super::objects::Objects;
+use super::plans::Plans;
+use crate::controllers::job::child::Child;
 use crate::controllers::job::generation::next_generation;
 use crate::controllers::job::held_up::HoldUp;
 use crate::controllers::job::memory::Entry;
 use crate::controllers::job::observed::drift::Difference;
 use crate::controllers::job::observed::snapshot::JobSnapshot;
-use crate::controllers::job::observed::{Contention, ObservedDrift, ObservedObject};
+use crate::controllers::job::observed::{Children, Contention, ObservedDrift, ObservedObject};
 use crate::controllers::job::owned::Owned;
 use crate::controllers::job::reconciler::JobReconciler;
 use crate::controllers::job::refusals::outdated::UndeclaredField;
@@ -46,6 +48,7 @@ pub(super) fn remembered<C: Cluster>(
     reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
     status: &JobStatus,
+    plans: &Plans,
     objects: &mut Objects,
     now: Timestamp,
 ) -> Remembrance {
@@ -59,6 +62,7 @@ pub(super) fn remembered<C: Cluster>(
     reconciler.memory.with(key, snapshot.uid(), |entry| {
         entry.saw(version(&job.metadata));
         add_what_is_not_shown(entry, objects, now);
+        add_what_is_out_of_sight(entry, &mut objects.children, plans);
         let inherited = entry.inherited.get_or_insert_with(|| is_settled.then(|| state.clone()));
         if inherited.as_ref().is_some_and(|inherited| *inherited != state) {
             *inherited = None;
@@ -119,6 +123,21 @@ fn add_what_is_not_shown(entry: &mut Entry, objects: &mut Objects, now: Timestam
             if let Some(applied) = applied {
                 object.applied = applied.to_string();
             }
+        }
+    }
+}
+
+/// Adds what others keep out of sight of the mirrors, so that it waits for its time like what they change of other
+/// objects (rule call-19). What no generation wants is not deleted either, so nobody has to know of it.
+fn add_what_is_out_of_sight(entry: &mut Entry, children: &mut Children, plans: &Plans) {
+    for (child, object) in entry.out_of_sight() {
+        let is_wanted = plans.wanted().any(|wanted| match child {
+            Child::Service(id) => wanted.processing_elements.contains_key(&id),
+            Child::JobConfigMap => true,
+            _ => wanted.interfaces.contains_key(&child),
+        });
+        if is_wanted {
+            children.add_unseen(child, object);
         }
     }
 }

@@ -403,6 +403,28 @@ impl Children {
         }
     }
 
+    /// Adds an object of a kind whose mirror selects by a label (rule call-6), unless it is known anyway.
+    pub(crate) fn add_unseen(&mut self, child: Child, object: ObservedObject) {
+        match child {
+            Child::Service(id) => {
+                self.services.entry(id).or_insert(object);
+            }
+            Child::ConsistentRegionService => {
+                self.interfaces.entry(child).or_insert(object);
+            }
+            Child::JobConfigMap => {
+                self.job_config_map.get_or_insert(object);
+            }
+            Child::ProcessingElement(_)
+            | Child::Region(_)
+            | Child::HostPool(_)
+            | Child::Export(_)
+            | Child::Import(_)
+            | Child::ConsistentRegion(_)
+            | Child::TransportSecret => {}
+        }
+    }
+
     /// Whether there is nothing but chunks.
     pub(crate) fn only_chunks(&self) -> bool {
         self.processing_elements.is_empty()

@@ -283,10 +283,6 @@ fn two_who_disagree_do_not_write_for_ever() {
     let is_ours = |simulation: &JobSimulation| {
         shown::<Service>(simulation, &pe_name(0))["spec"]["publishNotReadyAddresses"] == json!(true)
     };
-    let contended = |simulation: &JobSimulation| {
-        let status = simulation.status();
-        condition::get(&status.conditions, condition::CONTENDED).map(|condition| condition.message.clone())
-    };
     let disagree = |simulation: &mut JobSimulation| {
         patch::<Service>(simulation, &pe_name(0), &change);
         for _ in 0..4 {
@@ -322,6 +318,105 @@ fn two_who_disagree_do_not_write_for_ever() {
     simulation.wait(3600);
     simulation.settle();
     assert_eq!(contended(&simulation), None);
+    simulation.check_at_rest();
+}
+
+/// Somebody takes the label by which the mirror selects: it never shows that.
+fn is_not_labelled_for_ever<K: Object>(name: &str) {
+    let mut simulation = JobSimulation::running();
+    simulation.server.announced();
+    let (before, starts) = (shown::<K>(&simulation, name), simulation.starts());
+    let is_whole = |simulation: &JobSimulation| shown::<K>(simulation, name) == before;
+    let disagree = |simulation: &mut JobSimulation| {
+        patch::<K>(simulation, name, &unlabelled());
+        for _ in 0..4 {
+            simulation.reconcile();
+        }
+        is_whole(simulation)
+    };
+    assert!(disagree(&mut simulation) && disagree(&mut simulation), "{name}");
+    assert_eq!(contended(&simulation), None, "{name}");
+    assert!(disagree(&mut simulation), "{name}: the third time it is restored");
+    let message = contended(&simulation).unwrap_or_else(|| panic!("{name}: there is no contention"));
+    assert!(message.contains(&format!("metadata.labels.app of {} {name}", K::kind(&()))), "{name}: {message}");
+    assert!(!disagree(&mut simulation), "{name}: it waits");
+    assert!(condition::is_true(&simulation.status().conditions, condition::READY), "{name}: it counts as there");
+    // It waits for a minute, then for two.
+    for minutes in [1, 2, 4] {
+        simulation.wait(60 * minutes - 1);
+        simulation.reconcile();
+        assert!(!is_whole(&simulation), "{name}: {minutes} min");
+        simulation.wait(1);
+        for _ in 0..4 {
+            simulation.reconcile();
+        }
+        assert!(is_whole(&simulation), "{name}: {minutes} min");
+        assert!(!disagree(&mut simulation), "{name}: {minutes} min");
+    }
+    let announced = simulation.server.announced();
+    let told: Vec<_> = announced.iter().map(|announced| &*announced.notice.reason).collect();
+    assert_eq!(told, ["Contended"], "{name}");
+    // The other one gives up.
+    simulation.settle();
+    assert!(is_whole(&simulation), "{name}");
+    simulation.wait(3600);
+    simulation.settle();
+    assert_eq!((contended(&simulation), simulation.starts()), (None, starts), "{name}");
+    simulation.check_at_rest();
+}
+
+fn unlabelled() -> Value {
+    json!({"metadata": {"labels": {"app": null}}})
+}
+
+fn contended(simulation: &JobSimulation) -> Option<String> {
+    let status = simulation.status();
+    condition::get(&status.conditions, condition::CONTENDED).map(|condition| condition.message.clone())
+}
+
+#[test]
+fn two_who_disagree_about_what_no_mirror_shows_do_not_write_for_ever_either() {
+    is_not_labelled_for_ever::<Service>(&pe_name(0));
+    is_not_labelled_for_ever::<Service>(&names::consistent_region_service(JOB));
+    is_not_labelled_for_ever::<ConfigMap>(&names::job_config_map(JOB));
+}
+
+#[test]
+fn a_resize_does_not_wait_for_an_object_whose_label_somebody_takes() {
+    let mut simulation = JobSimulation::running();
+    for _ in 0..4 {
+        patch::<ConfigMap>(&simulation, JOB, &unlabelled());
+        for _ in 0..4 {
+            simulation.reconcile();
+        }
+    }
+    assert!(contended(&simulation).is_some());
+    assert_eq!(shown::<ConfigMap>(&simulation, JOB)["metadata"]["labels"]["app"], Value::Null, "it waits");
+    simulation.resize(0, 3);
+    simulation.until_committed(1);
+    // The generation wants other port labels, which are written at once.
+    assert_eq!(shown::<ConfigMap>(&simulation, JOB)["metadata"]["labels"]["app"], json!("streams"));
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// As an admission webhook does with each write.
+#[test]
+fn a_submission_comes_to_an_end_though_somebody_takes_the_labels_of_its_services() {
+    let mut simulation = JobSimulation::new();
+    for _ in 0..100 {
+        simulation.round();
+        simulation.work();
+        for service in simulation.server.list::<Service>().iter().filter(|service| service.labels().contains_key("app"))
+        {
+            patch::<Service>(&simulation, &service.name_any(), &unlabelled());
+        }
+    }
+    assert_eq!(simulation.status().generation, Some(0));
+    let message = contended(&simulation).expect("there is a contention");
+    assert!(message.contains("metadata.labels.app of Service job-0"), "{message}");
+    // The other one gives up.
+    simulation.settle();
     simulation.check_at_rest();
 }
 
@@ -496,7 +591,7 @@ fn what_others_add_to_services_that_select_nothing_goes() {
 fn an_object_without_its_label_is_not_lost() {
     let mut simulation = JobSimulation::running();
     let starts = simulation.starts();
-    let unlabelled = json!({"metadata": {"labels": {"app": null}}});
+    let unlabelled = unlabelled();
     let text = simulation.pe(0).unwrap().spec.config_map.name;
     let mut maps = vec![text, JOB.to_owned()];
     maps.extend(simulation.chunks());
