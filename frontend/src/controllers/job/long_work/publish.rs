@@ -8,6 +8,7 @@
 
 use super::compile::is_repair;
 use super::{Assignment, LongWork, WorkError, fetch, thread_for};
+use crate::controllers::job::MANAGER;
 use crate::controllers::job::documents::chunks::digest;
 use crate::controllers::job::generation::Generation;
 use crate::controllers::job::held_up::HeldUp;
@@ -20,13 +21,16 @@ use crate::controllers::traces;
 use crate::fusion::RenderedText;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes::writer::Replaced;
+use streams_kubernetes::{Error, drift};
 use streams_process::telemetry;
 use streams_proto::fusion::v1::{Blob, ProcessingElement, RenderRequest};
 use tracing::{Span, field};
@@ -86,7 +90,8 @@ impl LongWork for Repair {
     }
 
     async fn perform<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Result<(), WorkError> {
-        publish(assignment, request).await
+        let Err(error) = publish(assignment, request).await else { return Ok(()) };
+        if are_relabelled(assignment, request).await { Ok(()) } else { Err(error) }
     }
 }
 
@@ -170,6 +175,44 @@ pub(super) async fn publish<C: Cluster>(
     let failed = written.try_buffer_unordered(WRITES).try_filter_map(|failed| async { Ok(failed) });
     let failed: Vec<WorkError> = failed.try_collect().await?;
     failed.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Restores the labels of these texts, which nobody could render: the mirror, which selects by a label, may not show
+/// them only because somebody has taken it. Says whether all are there; if one is not, they have to be rendered.
+async fn are_relabelled<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> bool {
+    let Ok(generation) = generation(assignment, &request.plan).await else { return false };
+    for id in &request.pe_ids {
+        let Some((pe, _)) = generation.member(*id) else { return false };
+        if !matches!(relabel(assignment, pe).await, Ok(true)) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Restores the labels and annotations of the text of a PE, if that is there with the content that was written: as long
+/// as its fields are those of this controller (rule call-19). Says whether it is.
+async fn relabel<C: Cluster>(assignment: &Assignment<'_, C>, pe: &ProcessingElement) -> Result<bool, Error> {
+    let Assignment { reconciler, key, job, uid } = assignment;
+    let owner = controlled_by(*job);
+    let builder = ChildBuilder { owner: &owner, job_id: 0, spec: &job.spec, sab_name: "" };
+    let desired = builder.text(pe.id, &pe.content_id, StoredText::without_content(pe.size));
+    let name = desired.name_any();
+    let Some(found) = reconciler.cluster.get_metadata::<ConfigMap>(&key.sibling(&name)).await? else {
+        return Ok(false);
+    };
+    let differs = drift::difference(MANAGER, &desired, &json!({"metadata": &found}))?;
+    let Some(field) = differs.filter(|field| field.starts_with("metadata.")) else { return Ok(false) };
+    let fields = json!({
+        "metadata": {"labels": desired.metadata.labels, "annotations": desired.metadata.annotations},
+    });
+    assignment.writer().restore::<ConfigMap>(&owner, fields, &found).await?;
+    let now = reconciler.cluster.now();
+    reconciler.memory.find(key, uid, |entry| {
+        entry.wrote(name.clone(), now);
+        entry.restored(key, Owned::ConfigMap(name), &field, now);
+    });
+    Ok(true)
 }
 
 /// Whether the error is about what others have made of one object, and the next one may be written.

@@ -330,6 +330,11 @@ impl StoredText {
         encoder.finish().ok().map(Self::Compressed)
     }
 
+    /// In place of a text of so many bytes, where only is asked in which form it is stored.
+    pub(crate) fn without_content(bytes: u64) -> Self {
+        if bytes > COMPRESSED_ABOVE { Self::Compressed(Vec::new()) } else { Self::Plain(String::new()) }
+    }
+
     /// Whether this text is stored as it is.
     pub(crate) fn is_plain(text: &[u8]) -> bool {
         text.len() as u64 <= COMPRESSED_ABOVE

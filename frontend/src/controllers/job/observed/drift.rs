@@ -18,7 +18,7 @@ use crate::controllers::job::child::{Child, Port};
 use crate::controllers::job::documents::chunks::{Document, shape};
 use crate::controllers::job::generation::{Generation, Origin};
 use crate::controllers::job::objects::user_ports::UserPorts;
-use crate::controllers::job::objects::{COMPRESSED_ABOVE, ChildBuilder, StoredText, TextVersion};
+use crate::controllers::job::objects::{ChildBuilder, StoredText, TextVersion};
 use crate::controllers::job::owned::Owned;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use serde_json::{Value, json};
@@ -337,12 +337,7 @@ impl Parts {
     /// The ConfigMap of this name as it should be, with keys in place of content.
     fn config_map(&self, snapshot: &JobSnapshot, name: &str) -> Option<ConfigMap> {
         if let Some((pe_id, content_id, size)) = self.texts.get(name) {
-            let text = if *size > COMPRESSED_ABOVE {
-                StoredText::Compressed(Vec::new())
-            } else {
-                StoredText::Plain(String::new())
-            };
-            return Some(snapshot.builder().text(*pe_id, content_id, text));
+            return Some(snapshot.builder().text(*pe_id, content_id, StoredText::without_content(*size)));
         }
         let (document, sha256, index, count) = self.chunks.get(name)?;
         Some(shape(document, &snapshot.owner, sha256, *index, *count))

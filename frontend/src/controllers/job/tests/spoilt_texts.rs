@@ -1,7 +1,7 @@
 //! Texts and chunks that somebody else spoils as often as they are restored (rule call-19): the frontend waits longer
 //! and longer, and nothing else does.
 
-use super::simulation::{JobSimulation, NAMESPACE, SAME_TO_OBSERVERS};
+use super::simulation::{JobSimulation, NAMESPACE, SAME_TO_OBSERVERS, ServiceState};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
@@ -126,6 +126,30 @@ fn a_text_is_not_restored_for_ever() {
         simulation.wait(3600);
         simulation.settle();
         assert_eq!(contended(&simulation), None, "{how}");
+        simulation.check_at_rest();
+    }
+}
+
+/// Its PE runs, so another compiler is no reason to compile the job anew.
+#[test]
+fn a_text_without_its_label_need_not_be_rendered() {
+    let table: [(&str, fn(&mut ServiceState)); 2] = [
+        ("nobody renders", |services| services.is_down = true),
+        ("another compiler", |services| services.compiler = "2".to_owned()),
+    ];
+    for (how, spoil) in table {
+        let mut simulation = JobSimulation::running();
+        simulation.forget_starts();
+        let name = text_of(&simulation, 0);
+        let before = map(&simulation, &name);
+        simulation.services.change(spoil);
+        change(&simulation, &name, NO_LABEL);
+        go_on(&mut simulation);
+        let after = map(&simulation, &name);
+        assert_eq!((after.uid(), shown(&after)), (before.uid(), shown(&before)), "{how}");
+        simulation.services.change(|services| services.is_down = false);
+        simulation.settle();
+        assert_eq!((simulation.status().generation, simulation.starts().len()), (Some(0), 0), "{how}");
         simulation.check_at_rest();
     }
 }
