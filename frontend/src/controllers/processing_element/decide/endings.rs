@@ -115,13 +115,17 @@ impl DecisionBuilder<'_> {
         if permitted && !delay.is_zero() {
             self.notice_back_off(delay);
         } else if !permitted && outcome != TerminationOutcome::Completed {
-            // A value that it has had asks for nothing (rule pe-13).
-            let asked_for = names::ANNOTATION_RESTART_REQUESTED;
-            let why = format!(
-                "the restart policies do not permit another pod: a new value of its annotation {asked_for} asks for one"
-            );
-            self.notice(true, "NotRestarted", why);
+            self.notice_not_restarted();
         }
+    }
+
+    fn notice_not_restarted(&mut self) {
+        // A value that it has had asks for nothing (rule pe-13).
+        let asked_for = names::ANNOTATION_RESTART_REQUESTED;
+        let why = format!(
+            "the restart policies do not permit another pod: a new value of its annotation {asked_for} asks for one"
+        );
+        self.notice(true, "NotRestarted", why);
     }
 
     /// While the job is suspended no pod runs. That it is deleted for this reason is recorded before (rule pe-19).
@@ -208,7 +212,8 @@ impl DecisionBuilder<'_> {
         Some(PeAction::Record(PeStatusChange::Removed(by)))
     }
 
-    /// Puts off a restart that was not permitted when the pod ended.
+    /// Puts off a restart that was not permitted when the pod ended. One that was put off, and is not permitted any
+    /// more, does not follow.
     pub(super) fn put_off(&mut self) -> Option<PeAction> {
         let now = self.observed.now;
         let permitted = self.is_restart_permitted();
@@ -218,7 +223,11 @@ impl DecisionBuilder<'_> {
             }
             return None;
         }
-        self.status.next_restart_time = None;
+        let was_put_off = self.status.next_restart_time.take().is_some();
+        let has_completed = recorded(&self.status).is_none_or(|last| last.outcome == TerminationOutcome::Completed);
+        if was_put_off && !permitted && !has_completed {
+            self.notice_not_restarted();
+        }
         let delay = delay(self.status.consecutive_restarts);
         if !permitted || delay.is_zero() {
             return None;

@@ -68,4 +68,13 @@ fn a_restart_that_a_policy_permits_later_is_put_off_and_told() {
     let told: Vec<_> = decision.notices.iter().map(|notice| (&*notice.reason, notice.note.as_str())).collect();
     assert_eq!(told, [("BackOff", "the next pod is created after 20 s")]);
     assert_eq!(decision.status.next_restart_time, Some(Time(at(120))));
+    // It is not permitted after all.
+    after.status = decision.status;
+    assert_eq!(decide(&after).notices, []);
+    after.wanted.policies.restart_failed = false;
+    let decision = decide(&after);
+    let told: Vec<_> = decision.notices.iter().map(|notice| &*notice.reason).collect();
+    assert_eq!((told, decision.status.next_restart_time.clone()), (vec!["NotRestarted"], None));
+    after.status = decision.status;
+    assert_eq!(decide(&after).notices, [], "it is told once");
 }
