@@ -31,6 +31,9 @@ use streams_kubernetes::{Error, Key};
 
 /// Key of the ConfigMap.
 const NEXT: &str = "next";
+/// No id is as large: JSON has such numbers only about, and the status of a job takes none from 2^63 on. The operator
+/// counts by one, so somebody else has written it.
+const NO_ID: u64 = 1 << 53;
 /// How often the compare-and-swap is tried.
 const ATTEMPTS: u32 = 10;
 /// So many ids are taken at once in a crowd, if no more jobs wait.
@@ -95,6 +98,9 @@ impl JobIds {
 
     /// A job of the namespace has this id.
     fn note(&self, namespace: &Arc<str>, id: u64) {
+        if id >= NO_ID {
+            return;
+        }
         let mut namespaces = self.namespaces();
         let entry = namespaces.entry(Arc::clone(namespace)).or_default();
         entry.unused.fetch_max(id.saturating_add(1), Ordering::Relaxed);
@@ -243,11 +249,13 @@ async fn remove_immutable<C: Cluster>(cluster: &C, key: &Key) -> Result<Option<u
 /// What a counter says is next; pure.
 fn counted(counter: &ConfigMap) -> Result<u64, Error> {
     let Some(text) = counter.data.as_ref().and_then(|data| data.get(NEXT)) else { return Ok(0) };
-    text.parse().map_err(|_| Error::Refused {
+    let refused = |instead: &str| Error::Refused {
         kind: "ConfigMap".to_owned(),
         name: names::JOB_IDS.to_owned(),
-        message: format!("{NEXT} is {text:?} instead of a number; delete the ConfigMap"),
-    })
+        message: format!("{NEXT} is {text:?} instead of {instead}; delete the ConfigMap"),
+    };
+    let next = text.parse::<u64>().map_err(|_| refused("a number"))?;
+    if next < NO_ID { Ok(next) } else { Err(refused("the number of a job")) }
 }
 
 /// A counter that says that this id is next; pure.
@@ -492,8 +500,11 @@ mod tests {
 
     #[test]
     fn a_damaged_counter_is_reported() {
-        let damaged = ConfigMap { data: is("many"), ..counter(None, 0) };
-        let error = counted(&damaged).unwrap_err();
-        assert!(error.is_permanent() && error.to_string().contains("delete the ConfigMap"), "{error}");
+        for next in ["many", "-1", "9007199254740992", "18446744073709551615", "18446744073709551616"] {
+            let damaged = ConfigMap { data: is(next), ..counter(None, 0) };
+            let error = counted(&damaged).unwrap_err();
+            assert!(error.is_permanent() && error.to_string().contains("delete the ConfigMap"), "{error}");
+        }
+        assert_eq!(counted(&counter(None, NO_ID - 1)).unwrap(), NO_ID - 1);
     }
 }

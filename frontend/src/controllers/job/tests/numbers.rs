@@ -62,6 +62,14 @@ fn a_job_whose_number_cannot_be_written_says_why_once_and_goes_on_when_it_can() 
             &failed,
             ("ObjectRefused", refused("next is \"x\" instead of a number; delete the ConfigMap")),
         ),
+        (
+            InTheWay::Content("9223372036854775808"),
+            &failed,
+            (
+                "ObjectRefused",
+                refused("next is \"9223372036854775808\" instead of the number of a job; delete the ConfigMap"),
+            ),
+        ),
         // That passes by itself.
         (InTheWay::Answer(500, "no webhook"), &(JobPhase::Pending, vec![]), ("ApiServer", "no webhook".to_owned())),
     ];
