@@ -31,6 +31,22 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What somebody waits for who withdraws a request.
 const WAITING_FOR: &str = "the request to be cancelled";
 
+/// The name of a request, as a call has it or as it follows from a key.
+struct Named {
+    namespace: String,
+    request: String,
+    /// The job that it has to be a request of, if the call says that.
+    job: String,
+}
+
+impl Named {
+    /// What was found under this name, if it is a request of that job.
+    fn checked(&self, found: Option<Arc<Resize>>) -> Result<Arc<Resize>, Status> {
+        let is_it = |found: &Arc<Resize>| self.job.is_empty() || found.spec.job_name == self.job;
+        found.filter(is_it).ok_or_else(|| errors::resize_not_found(&self.namespace, &self.request))
+    }
+}
+
 impl<V: ClusterView> Elasticity<V> {
     /// The request of this name or key: what the mirror shows; if it shows none, what the API server has, for which
     /// this caller waits until `deadline` at most.
@@ -43,6 +59,34 @@ impl<V: ClusterView> Elasticity<V> {
         caller: Option<&CallerName>,
         deadline: Instant,
     ) -> Result<Arc<Resize>, Status> {
+        let named = self.name_of(name)?;
+        let found = match self.view.resize(&named.namespace, &named.request) {
+            Some(found) => Some(found),
+            // Another frontend may have made it just now.
+            None => self.look_up(&named.namespace, &named.request, "", caller, deadline).await?.map(Arc::new),
+        };
+        named.checked(found)
+    }
+
+    /// The same for somebody who perhaps has no right in the namespace.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) async fn named_for(
+        &self,
+        name: Option<ResizeName>,
+        caller: Option<&CallerName>,
+        deadline: Instant,
+    ) -> Result<Arc<Resize>, Status> {
+        let named = self.name_of(name)?;
+        let found = match self.view.resize(&named.namespace, &named.request) {
+            Some(found) => Some(found),
+            None => self.look_up_for(&named.namespace, &named.request, caller, deadline).await?.map(Arc::new),
+        };
+        named.checked(found)
+    }
+
+    fn name_of(&self, name: Option<ResizeName>) -> Result<Named, Status> {
         let name = name.ok_or_else(|| errors::invalid_request("name", "a request is to be named"))?;
         let ResizeName { namespace, job, request, idempotency_key } = name;
         super::service::check_namespace("name.namespace", &namespace)?;
@@ -60,13 +104,7 @@ impl<V: ClusterView> Elasticity<V> {
         self.sees(&namespace)?;
         let request =
             if request.is_empty() { name_of_key(&*self.job(&namespace, &job)?, &idempotency_key) } else { request };
-        let found = match self.view.resize(&namespace, &request) {
-            Some(found) => Some(found),
-            // Another frontend may have made it just now.
-            None => self.look_up(&namespace, &request, "", caller, deadline).await?.map(Arc::new),
-        };
-        let is_it = |found: &Arc<Resize>| job.is_empty() || found.spec.job_name == job;
-        found.filter(is_it).ok_or_else(|| errors::resize_not_found(&namespace, &request))
+        Ok(Named { namespace, request, job })
     }
 
     /// A request as the API shows it.

@@ -108,8 +108,8 @@ impl<V: ClusterView> Elasticity<V> {
         caller: Option<CallerName>,
         name: Option<&ResizeName>,
     ) -> Result<Vec<String>, Status> {
-        // It may have to be asked for, for somebody who perhaps has no right: callers take turns then.
-        let found = match self.named(name.cloned(), caller.as_ref(), self.deadline(None)).await {
+        // Where this frontend does not see it, it is asked for, though its caller perhaps has no right.
+        let found = match self.named_for(name.cloned(), caller.as_ref(), self.deadline(None)).await {
             Ok(found) => found,
             Err(status) if matches!(status.code(), Code::NotFound | Code::InvalidArgument) => return Ok(Vec::new()),
             Err(status) => return Err(status),

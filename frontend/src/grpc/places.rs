@@ -59,6 +59,14 @@ impl Full {
             places::Full::OfOne(most) => Self { most, of: of_one() },
         }
     }
+
+    /// The same where a group has nobody to be told apart.
+    fn of_group(full: places::Full, of: String) -> Self {
+        match full {
+            places::Full::InAll(most) => Self { most, of: "in all".to_owned() },
+            places::Full::OfGroup(most) | places::Full::OfOne(most) | places::Full::OfUser(most) => Self { most, of },
+        }
+    }
 }
 
 impl Places {
@@ -86,11 +94,17 @@ impl Places {
     /// There is none.
     pub(crate) fn take_for_nothing(&self, caller: Option<&CallerName>) -> Result<Place, Full> {
         let place = self.0.take_for(&NOTHING.into(), &Key::new(NOTHING, ""), caller);
-        let of = "of namespaces that have nothing".to_owned();
-        place.map_err(|full| match full {
-            places::Full::InAll(most) => Full { most, of: "in all".to_owned() },
-            places::Full::OfGroup(most) | places::Full::OfOne(most) | places::Full::OfUser(most) => Full { most, of },
-        })
+        place.map_err(|full| Full::of_group(full, "of namespaces that have nothing".to_owned()))
+    }
+
+    /// A place for something of the caller of this name, who shares it with nobody: where callers are told apart, and
+    /// not namespaces.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn take_for_caller(&self, caller: &Arc<str>) -> Result<Place, Full> {
+        let place = self.0.take_for(caller, &Key::new("", ""), None);
+        place.map_err(|full| Full::of_group(full, format!("of caller {caller}")))
     }
 }
 

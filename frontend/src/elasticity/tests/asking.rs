@@ -23,9 +23,9 @@ use tonic_types::StatusExt as _;
 
 /// An API server that has nothing, and answers nobody before it is to.
 #[derive(Default)]
-struct Slow {
+pub(crate) struct Slow {
     asked: AtomicUsize,
-    answers: watch::Sender<bool>,
+    pub(crate) answers: watch::Sender<bool>,
 }
 
 impl Slow {
@@ -46,20 +46,20 @@ impl Slow {
         Client::new(server, "default")
     }
 
-    fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 }
 
 /// A service over such an API server.
-fn over_slow() -> (Arc<Slow>, Elasticity<Mirrors>) {
+pub(crate) fn over_slow() -> (Arc<Slow>, Elasticity<Mirrors>) {
     let slow = Arc::<Slow>::default();
     let service = service_with(slow.client(), LateMirrors::of(&server(1)).mirrors.clone());
     (slow, service)
 }
 
 /// A request that nobody has made.
-fn made_up(namespace: &str) -> Option<ResizeName> {
+pub(crate) fn made_up(namespace: &str) -> Option<ResizeName> {
     Some(ResizeName { namespace: namespace.to_owned(), request: "made-up".to_owned(), ..ResizeName::default() })
 }
 

@@ -7,7 +7,7 @@
 //! * [`writing`] — who has requests stored, a few at a time;
 //! * [`turns`] — neighbours: jobs and callers leave places to others.
 
-mod asking;
+pub(crate) mod asking;
 mod following;
 mod reading;
 mod turns;

@@ -2,12 +2,15 @@
 
 use super::{Fake, How, reason};
 use crate::call_figures::ServedCalls;
+use crate::elasticity::Elasticity;
 use crate::elasticity::tests::a_service;
+use crate::elasticity::tests::asking::{made_up, over_slow};
 use crate::grpc::access::Access;
 use crate::grpc::access::guarded::Guarded;
 use crate::grpc::server::{self, Services};
 use crate::grpc::subject::Subject;
 use crate::grpc::transport::{self, BLOCK, Bounds, REQUEST_MAX};
+use crate::mirrors::Mirrors;
 use crate::subscription::tests::an_api;
 use axum::body::Body as AnyBody;
 use futures::stream::FuturesUnordered;
@@ -32,6 +35,7 @@ use streams_proto::elasticity::v1::{
 use streams_proto::{DESCRIPTOR_SET, elasticity, subscription};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint};
@@ -440,4 +444,35 @@ async fn a_right_for_single_objects_is_for_calls_about_these() {
         call!(list_regions(ListRegionsRequest { namespace: "n".to_owned(), ..ListRegionsRequest::default() }));
         assert_eq!(heard, ["ACCESS_DENIED"; 9], "{user}");
     }
+}
+
+/// What this user hears who withdraws a request of the namespace that nobody has made.
+async fn withdrawn(guarded: &Guarded<Elasticity<Mirrors>>, user: &str) -> String {
+    let mut call = Request::new(CancelRequest { name: made_up("n") });
+    call.extensions_mut().insert(Arc::new(Subject::called(user)));
+    reason(&guarded.cancel(call).await.unwrap_err())
+}
+
+/// A tenant makes as many service accounts as it likes.
+#[tokio::test(start_paused = true)]
+async fn callers_without_rights_use_up_no_look_ups_of_those_who_may_withdraw() {
+    let fake = Fake::new(&["you update streamsprs/scale n"]);
+    let (slow, service) = over_slow();
+    let guarded = Guarded::new(service, fake.access(), elasticity::ERROR_DOMAIN);
+    let users: Vec<String> = (0..7).map(|number| format!("nobody{number}")).collect();
+    let calls = (0..64).flat_map(|_| &users).map(|user| withdrawn(&guarded, user));
+    let mut flood: FuturesUnordered<_> = calls.collect();
+    let shortly = Duration::from_secs(1);
+    while let Ok(Some(answer)) = timeout(shortly, flood.next()).await {
+        assert_eq!(answer, "TOO_MANY_LOOKUPS");
+    }
+    let (waiting, asked) = (flood.len(), slow.asked());
+    assert!(waiting < 64 && asked == 2, "{waiting} {asked}");
+    let mut mine = Box::pin(withdrawn(&guarded, "you"));
+    assert!(timeout(shortly, mine.as_mut()).await.is_err());
+    assert_eq!(slow.asked(), asked + 1, "it waits for none of them");
+    slow.answers.send_replace(true);
+    assert_eq!(mine.await, "RESIZE_NOT_FOUND");
+    let answers: Vec<_> = flood.collect().await;
+    assert_eq!(answers, vec!["ACCESS_DENIED"; waiting]);
 }
