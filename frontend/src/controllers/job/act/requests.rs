@@ -6,6 +6,7 @@ use super::Actor;
 use super::order::WRITES;
 use super::turn::CONCURRENT;
 use crate::controllers::job::child::Child;
+use crate::controllers::job::memory::FullRequest;
 use crate::controllers::job::off_thread::{not_computed, off_thread_if_many};
 use crate::controllers::job::owned::Owned;
 use crate::controllers::job::requests::admission::{GENERATION_MISMATCH, TOO_MANY_REQUESTS, admit_all, age, ended};
@@ -246,8 +247,10 @@ impl<C: Cluster> Actor<'_, C> {
         let mut written = match self.writer().replace_status_if_unchanged(request).await {
             Err(error) if error.is_too_large() => {
                 let meta = &request.metadata;
-                let (uid, version) = (meta.uid.clone().unwrap_or_default(), meta.resource_version.clone());
-                self.remember(|entry| entry.full_requests.insert(uid, version));
+                let created = meta.creation_timestamp.as_ref().map(|at| at.0);
+                let full = FullRequest { name: request.name_any(), version: version(meta), created };
+                let uid = meta.uid.clone().unwrap_or_default();
+                self.remember(|entry| entry.full_requests.insert(uid, full));
                 let note = "the object is so large that it has no room for a status: nothing becomes of the request";
                 self.reconciler.cluster.announce(request, &Notice::warning("TooLarge", note));
                 return Ok(());
@@ -267,16 +270,19 @@ impl<C: Cluster> Actor<'_, C> {
     /// look comes when the next one is due.
     pub(super) async fn delete_full_requests(&self) -> Result<(), Error> {
         let now = self.reconciler.cluster.now();
-        for request in self.reconciler.full_requests(&self.snapshot.key, &self.snapshot.job) {
-            let meta = &request.metadata;
-            let created = meta.creation_timestamp.as_ref().map_or(now, |at| at.0);
+        for (uid, full) in self.remember(|entry| entry.full_requests.clone()) {
+            let created = full.created.unwrap_or(now);
             let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
             let left = RESIZES_KEPT.saturating_sub(age);
-            if left.is_zero() {
-                let (name, uid) = (request.name_any(), meta.uid.as_deref());
-                self.writer().delete::<Resize>(&name, uid, PropagationPolicy::Background).await?;
-            } else {
+            if !left.is_zero() {
                 self.look_again(left);
+                continue;
+            }
+            let (version, background) = (full.version.to_string(), PropagationPolicy::Background);
+            match self.writer().delete_if_unchanged::<Resize>(&full.name, &uid, &version, background).await {
+                // It is another one by now, or going; that wakes the job.
+                Err(error) if error.is_conflict() => {}
+                deleted => deleted?,
             }
         }
         Ok(())

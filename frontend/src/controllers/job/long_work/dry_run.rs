@@ -20,7 +20,7 @@ use crate::controllers::job::generation::{Generation, GenerationDetails, Target}
 use crate::controllers::job::off_thread::{off_thread, off_thread_if_many};
 use crate::controllers::job::requests::admission::{admit_all, ended};
 use crate::controllers::job::requests::amount_of_unread;
-use crate::controllers::job::requests::in_part::{InPart, with_regions};
+use crate::controllers::job::requests::in_part::{InPart, octets_of, with_regions};
 use crate::controllers::job::requests::standing::{Circumstances, is_of};
 use crate::fusion;
 use crate::made_by_job::is_region_of;
@@ -171,7 +171,7 @@ impl<C: Cluster> DryRuns<C> {
         let now = self.cluster.now();
         let regions = self.mirrors.parallel_regions.kept_of_job(key);
         let others = self.mirrors.resizes.kept_of_job(key);
-        let amount = amount_of_unread(others.len()).saturating_add(regions.len());
+        let amount = amount_of_unread(others.len(), octets_of(&others)).saturating_add(regions.len());
         let job = job.clone();
         // The newest of them.
         request.metadata.creation_timestamp = Some(Time(now));

@@ -140,9 +140,9 @@ pub(crate) struct Entry {
     /// Requests to resize as the API server answered the last write of each; only of those that the mirror has and
     /// shows an older state of.
     pub(crate) requests: BTreeMap<String, Arc<Resize>>,
-    /// Requests whose status does not fit into their object any more, by uid, each with its version: nothing can be
-    /// made of them before somebody changes them.
-    pub(crate) full_requests: BTreeMap<String, Option<String>>,
+    /// Requests whose status does not fit into their object any more, by uid: nothing can be made of them before
+    /// somebody changes them.
+    pub(crate) full_requests: BTreeMap<String, FullRequest>,
     /// What the API server has said of requests that the status of the job names and the mirror did not show.
     pub(crate) named_requests: NamedRequests,
     /// The greatest number that this process has given to a request.
@@ -163,6 +163,15 @@ pub(crate) struct Entry {
     /// `metadata.generation` and the digest of the plan of a job that was rolled out when this process looked at it
     /// first; `Some(None)` once it is another one.
     pub(crate) inherited: Option<Option<(Option<i64>, Option<String>)>>,
+}
+
+/// A request whose status does not fit into its object: what is to be known of it, since all of it takes long to read.
+#[derive(Clone, Debug)]
+pub(crate) struct FullRequest {
+    pub(crate) name: String,
+    /// The version that is so large.
+    pub(crate) version: u64,
+    pub(crate) created: Option<Timestamp>,
 }
 
 /// Number and begin of an attempt to submit a job.

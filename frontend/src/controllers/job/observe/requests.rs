@@ -10,11 +10,11 @@
 //!
 //! Knows: the mirror, what this process has written, the API server. Must not know: what becomes of requests.
 
-use crate::controllers::job::memory::Entry;
+use crate::controllers::job::memory::{Entry, FullRequest};
 use crate::controllers::job::off_thread::{not_computed, off_thread_if_many};
 use crate::controllers::job::reconciler::JobReconciler;
 use crate::controllers::job::requests::amount_of_unread;
-use crate::controllers::job::requests::in_part::{InPart, LARGE, room_of, until_shown, with_regions, without_regions};
+use crate::controllers::job::requests::in_part::{InPart, LARGE, MUCH, octets_of, room_of, until_shown, with_regions};
 use crate::controllers::job::requests::named::named;
 use crate::controllers::job::requests::standing::is_of;
 use crate::fair_semaphore::FairPermit;
@@ -125,9 +125,9 @@ fn trimmed(mut request: Resize) -> Arc<Resize> {
 }
 
 /// Whether nothing can be made of a request as it is: it is one of these, whose objects have no room for a status.
-fn is_full(full: &BTreeMap<String, Option<String>>, request: &Resize) -> bool {
-    let version = request.metadata.uid.as_ref().and_then(|uid| full.get(uid));
-    version.is_some_and(|version| *version == request.metadata.resource_version)
+fn is_full(full: &BTreeMap<String, FullRequest>, request: &Resize) -> bool {
+    let full = request.metadata.uid.as_ref().and_then(|uid| full.get(uid));
+    full.is_some_and(|full| full.version == version(&request.metadata))
 }
 
 /// What this process has written of the requests of a job.
@@ -141,20 +141,33 @@ struct OwnRequests {
 
 impl<C> JobReconciler<C> {
     /// The requests of a job that stay, each as it was written last: the mirror may not show that yet. Many are read on
-    /// a thread that serves nobody else.
+    /// a thread that serves nobody else. So are few that are long, and where all of them together are, one job is read
+    /// at a time.
     ///
     /// # Errors
     /// Reading panicked.
     pub(in super::super) async fn read_requests(&self, key: &Key, job: &Job) -> Result<JobRequests, Error> {
-        let own = self.own_requests(key, job);
-        let kept = self.mirrors.resizes.kept_of_job(key);
-        let amount = amount_of_unread(kept.len());
+        let seen = || (self.own_requests(key, job), self.mirrors.resizes.kept_of_job(key));
+        let (mut own, mut kept) = seen();
+        let mut turn = None;
+        if octets_of(&kept) >= MUCH {
+            turn = Some(self.large_looks.acquire(&key.namespace).await);
+            // What has come meanwhile is there as well.
+            (own, kept) = seen();
+        }
+        let amount = amount_of_unread(kept.len(), octets_of(&kept));
         let read = || kept.into_iter().filter_map(|(_, kept)| InPart::of(kept)).collect::<Vec<_>>();
         let shown = off_thread_if_many(amount, read).await.map_err(not_computed)?;
         let all = self.latest_requests(key, job, own, shown);
         let is_large = room_of(&all) >= LARGE;
-        let turn = if is_large { Some(self.large_looks.acquire(&key.namespace).await) } else { None };
-        let read = move || JobRequests { requests: with_regions(all), _turn: turn };
+        if is_large && turn.is_none() {
+            turn = Some(self.large_looks.acquire(&key.namespace).await);
+        }
+        let read = move || {
+            let requests = with_regions(all);
+            // What takes little memory once it is read keeps nobody waiting.
+            JobRequests { requests, _turn: turn.filter(|_| is_large) }
+        };
         off_thread_if_many(amount, read).await.map_err(not_computed)
     }
 
@@ -202,10 +215,10 @@ impl<C> JobReconciler<C> {
             entry.named_requests.found.retain(|name| !versions.contains_key(name));
             let found = &entry.named_requests.found;
             entry.requests.retain(|name, own| counts(name, own, found));
-            if !entry.full_requests.is_empty() {
-                let shown: BTreeSet<&str> = versions.values().filter_map(|(uid, _)| uid.as_deref()).collect();
-                entry.full_requests.retain(|uid, _| shown.contains(uid.as_str()));
-            }
+            entry.full_requests.retain(|uid, full| {
+                let shown = versions.get(&full.name);
+                shown.is_some_and(|(of, shown)| of.as_ref() == Some(uid) && *shown <= full.version)
+            });
             entry.full_requests.clone()
         });
         own.retain(|name, own| counts(name, own, &found));
@@ -218,17 +231,6 @@ impl<C> JobReconciler<C> {
         let full = full.unwrap_or_default();
         all.retain(|part| !is_full(&full, part.request()));
         all
-    }
-
-    /// The requests of a job that stay and have no room for a status, without their regions.
-    pub(in super::super) fn full_requests(&self, key: &Key, job: &Job) -> Vec<Arc<Resize>> {
-        let uid = job.metadata.uid.clone().unwrap_or_default();
-        let full = self.memory.find(key, &uid, |entry| entry.full_requests.clone()).unwrap_or_default();
-        if full.is_empty() {
-            return Vec::new();
-        }
-        let is_concerned = |request: &Arc<Resize>| is_ours(request, job) && is_full(&full, request);
-        self.mirrors.resizes.of_job(key).filter(is_concerned).map(without_regions).collect()
     }
 
     /// The request of this name, as [`Self::requests`] has it; the others are not read for it.

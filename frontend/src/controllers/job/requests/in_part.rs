@@ -23,6 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use streams_api::resize::RESIZES_MAX;
 use streams_api::{Resize, ResizePhase};
+use streams_kubernetes::Key;
 use streams_kubernetes::watch::Kept;
 
 /// Room for the regions of the requests of a job that go on: for as many as there may be, with names as they are.
@@ -33,6 +34,9 @@ const OF_REGION: usize = 32;
 const OF_REST: usize = 512;
 /// Where the requests of a job take so much, one job is looked at at a time.
 pub(crate) const LARGE: usize = 256 << 10;
+/// Where there is so much to read of the requests of a job, whatever is kept of it, one job is read at a time: it takes
+/// some 10 ms or more.
+pub(crate) const MUCH: usize = 4 << 20;
 
 /// A request of which the regions are not read, or are those that it has here.
 #[derive(Clone)]
@@ -68,6 +72,11 @@ impl InPart {
     fn read(self) -> Arc<Resize> {
         self.kept.and_then(|kept| kept.read()).unwrap_or(self.request)
     }
+}
+
+/// Octets that are to be read of these requests.
+pub(crate) fn octets_of(requests: &[(Key, Kept<Resize>)]) -> usize {
+    requests.iter().map(|(_, kept)| kept.octets()).sum()
 }
 
 /// What the regions of these requests take that are read by [`with_regions`], about.

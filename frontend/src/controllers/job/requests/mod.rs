@@ -49,15 +49,30 @@ pub(crate) use self::search::Verdicts;
 
 use streams_api::Resize;
 
-/// How many regions a request is taken to have that was not read yet.
+/// How many regions a request is taken to have at least that was not read yet.
 const REGIONS_OF_UNREAD: usize = 16;
+/// Octets of the JSON of a request that take as long to read as a region takes to be looked at.
+const OF_A_REGION: usize = 64;
 
 /// How much there is to look at in these requests.
 pub(crate) fn amount<'a>(requests: impl Iterator<Item = &'a Resize>) -> usize {
     requests.map(|request| request.spec.regions.len().max(1)).sum()
 }
 
-/// The same in so many requests that were not read yet.
-pub(crate) fn amount_of_unread(requests: usize) -> usize {
-    requests.saturating_mul(REGIONS_OF_UNREAD)
+/// The same in so many requests that were not read yet, and have so many octets together.
+pub(crate) fn amount_of_unread(requests: usize, octets: usize) -> usize {
+    requests.saturating_mul(REGIONS_OF_UNREAD).max(octets / OF_A_REGION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_requests_that_are_long_are_as_much_to_read_as_many_that_are_short() {
+        // requests, octets of each -> as many regions
+        for (requests, octets, expected) in [(0, 0, 0), (1, 700, 16), (128, 1_000, 2_048), (2, 1 << 20, 32_768)] {
+            assert_eq!(amount_of_unread(requests, requests * octets), expected, "{requests} of {octets}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::{JobSimulation, key};
 use futures::FutureExt as _;
 use parking_lot::Mutex;
+use std::pin::pin;
 use std::sync::Arc;
 use streams_api::Resize;
 use streams_kubernetes_fake::{Call, Verb};
@@ -27,6 +28,30 @@ fn who_admits_large_requests_reads_the_regions_while_others_may_look_at_theirs()
     });
     simulation.until(|simulation| simulation.outcome("large").phase.is_some_and(|phase| phase.is_final()));
     assert_eq!(*could.lock(), [true]);
+}
+
+/// However little is kept of them: they have ended.
+#[test]
+fn what_takes_long_to_read_is_read_of_one_job_at_a_time() {
+    let mut simulation = JobSimulation::running();
+    let long = "x".repeat(1 << 20);
+    (0..5).for_each(|number| simulation.request(&format!("r{number}"), &[(&*long, 3)]));
+    simulation.settle();
+    let reconciler = Arc::clone(&simulation.leader.reconciler);
+    let (of, turns) = (key(), reconciler.large_looks.clone());
+    let job = reconciler.mirrors.jobs.get(&of).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let other = turns.acquire("another").await;
+        let mut reading = pin!(reconciler.read_requests(&of, &job));
+        assert!(futures::poll!(reading.as_mut()).is_pending());
+        assert_eq!(turns.waiting(&of.namespace), 1);
+        drop(other);
+        let read = reading.await.unwrap();
+        assert!(read.iter().all(|request| request.spec.regions.is_empty()));
+        let is_free = turns.acquire("another").now_or_never().is_some();
+        assert_eq!((read.len(), is_free), (5, true));
+    });
 }
 
 /// Its region may have been changed after that was read, and before the request was made: a change that comes first
