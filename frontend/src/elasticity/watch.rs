@@ -1,7 +1,8 @@
 //! Streams that follow requests and regions (rule elasticity-23).
 //!
-//! A stream is asked for its next message when the connection has room for one. Only then it looks at what the mirrors
-//! show, and tells what differs from what it has told: so nothing is queued, and a slow reader hears the newest state.
+//! A stream is asked for its next message when nothing of the one before is left in the connection. Only then it looks
+//! at what the mirrors show, and tells what differs from what it has told: so one message is queued at most, and a slow
+//! reader hears the newest state behind that.
 //! Streams over the same regions share looks ([`looks`](super::looks)). Each keeps a digest of each region that it has
 //! told, and nothing else: what of a look does not fit into a message is told by the newest look there is when there is
 //! room for the next one.

@@ -1,12 +1,13 @@
 //! The body of an answer, in pieces.
 //!
-//! The transport takes a piece as soon as the caller has room for a byte of it. It would then take the end of the
-//! answer, too, and the stream would be over for its task and its clock, while bytes that nobody reads stay in the
-//! buffers of the connection, for as long as that lasts. So the next piece, and the end, are given out when the bytes
-//! of the last piece were let go: written to the socket, or dropped with the stream.
+//! The transport takes a piece whether the caller has room for it or not: hyper asks for a frame before it asks for
+//! capacity (from 1.12 on). It hands the piece to the buffers of the connection as soon as the caller has room for a
+//! byte of it. It would then take the end of the answer, too, and the stream would be over for its task and its clock,
+//! while bytes that nobody reads stay in these buffers, for as long as the connection lasts. So the next piece, and the
+//! end, are given out when the bytes of the last piece were let go: written to the socket, or dropped with the stream.
 //!
-//! Invariant: of an answer, one piece at most is in the buffers of its connection, and what the answer holds is held
-//! until that is gone.
+//! Invariant: of an answer, one piece at most is with the transport, and what the answer holds is held until that is
+//! gone.
 
 use super::Clock;
 use bytes::Bytes;

@@ -1,9 +1,9 @@
 //! HTTP/2 as gRPC needs it of a server, and how long a caller may leave something undone (rules elasticity-27 and
 //! service-29).
 //!
-//! Whoever sends an answer asks for more of it only when the caller has read what it got. If the caller reads nothing,
-//! it asks for nothing, and an answer cannot end by itself. So each stream is a task with a [clock](Clock) of its own,
-//! which ends the task: the stream is reset, and what the answer holds is given back.
+//! Whoever sends an answer asks for more of it only when the caller has read what there was. If the caller reads
+//! nothing, it asks for one piece, and an answer cannot end by itself. So each stream is a task with a [clock](Clock)
+//! of its own, which ends the task: the stream is reset, and what the answer holds is given back.
 //!
 //! ```text
 //! connections ──► sockets that move ──► HTTP/2 ──► task of a stream ──► service
