@@ -237,6 +237,14 @@ pub(crate) fn too_many_lists(full: &Full) -> Status {
     status(Code::ResourceExhausted, &format!("{message}; with page_size there are pages"), details)
 }
 
+/// All regions that are asked for are more than anybody may look at.
+pub(crate) fn too_many_regions() -> Status {
+    let mut details = details("TOO_MANY_REGIONS", &[]);
+    details.set_retry_info(Some(LATER));
+    let message = "the regions are too many, or their names too long, to be looked at together";
+    status(Code::ResourceExhausted, &format!("{message}: ask for those of one job, or for each"), details)
+}
+
 /// As many requests are being asked for by name as may be.
 pub(crate) fn too_many_lookups(request: &str, full: &Full) -> Status {
     let mut details = details("TOO_MANY_LOOKUPS", &[("request", request)]);

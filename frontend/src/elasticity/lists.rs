@@ -162,10 +162,10 @@ impl<V: ClusterView> Elasticity<V> {
         job.filter(|job| is_controlled_by(&request.metadata, &**job))
     }
 
-    /// The regions of a job, or of all jobs of a namespace, as they are now, by names of job, region and object. It
-    /// takes a while ([`Elasticity::look_off_thread`]).
-    pub(super) fn regions_now(&self, namespace: &str, job: Option<&str>) -> Vec<Region> {
-        let mut objects = self.view.regions(namespace, job);
+    /// The regions of a job, or of all jobs of a namespace, as they are now, by names of job, region and object; none
+    /// if they are too many. It takes a while ([`Elasticity::look_off_thread`]).
+    pub(super) fn regions_now(&self, namespace: &str, job: Option<&str>) -> Option<Vec<Region>> {
+        let mut objects = self.view.regions(namespace, job)?;
         objects.sort_by(|a, b| {
             let (spec, other) = (&a.spec, &b.spec);
             (&spec.job_name, &spec.name, &a.metadata.name).cmp(&(&other.job_name, &other.name, &b.metadata.name))
@@ -176,7 +176,7 @@ impl<V: ClusterView> Elasticity<V> {
             let sight = self.sight_of(namespace, name, by_job.get(name).map_or(&[], Vec::as_slice), Age::Now);
             regions.extend(objects.iter().map(|object| sight.region(object)));
         }
-        regions
+        Some(regions)
     }
 
     /// Of which job something is to be listed; `None`: of all jobs of the namespace.
@@ -208,10 +208,10 @@ impl<V: ClusterView> Elasticity<V> {
         Ok(Asked { namespace, job, page })
     }
 
-    /// This page of regions. It takes a while ([`Elasticity::look_off_thread`]).
-    pub(super) fn regions_in(&self, asked: Asked<RegionPlace>) -> ListRegionsResponse {
+    /// This page of regions; none if all of them are too many. It takes a while ([`Elasticity::look_off_thread`]).
+    pub(super) fn regions_in(&self, asked: Asked<RegionPlace>) -> Option<ListRegionsResponse> {
         let Asked { namespace, job, page } = asked;
-        let objects = self.view.regions(&namespace, job.as_deref());
+        let objects = self.view.regions(&namespace, job.as_deref())?;
         let all = objects.iter().map(|object| (RegionPlace::of(object), Arc::clone(object)));
         let (by_job, all) = (by_job(&objects), all.collect());
         let mut sight: Option<Sight> = None;
@@ -222,7 +222,7 @@ impl<V: ClusterView> Elasticity<V> {
             let look = || self.sight(&namespace, name, by_job.get(name.as_str()).map_or(&[], Vec::as_slice));
             sight.insert(known.unwrap_or_else(look)).region(&object)
         });
-        ListRegionsResponse { regions, next_page_token }
+        Some(ListRegionsResponse { regions, next_page_token })
     }
 
     /// Which page of requests is asked for.

@@ -194,6 +194,8 @@ pub(super) struct RegionsLook {
     pub(super) regions: Vec<Region>,
     /// The same, to compare other looks with.
     pub(super) digests: Arc<RegionDigests>,
+    /// There are more than anybody may look at, and none is here.
+    pub(super) is_too_much: bool,
 }
 
 impl RegionsScope {
@@ -227,8 +229,10 @@ impl RegionsScope {
         let look = move |service: &Elasticity<V>| {
             let begun = std::time::Instant::now();
             let regions = service.regions_now(&scope.namespace, scope.job.as_deref());
+            let (is_too_much, regions) = (regions.is_none(), regions.unwrap_or_default());
             let digests = Arc::new(RegionDigests::of(&regions, &before.unwrap_or_default()));
-            let (look, rests_until) = (Arc::new(RegionsLook { regions, digests }), rest_after(begun.elapsed()));
+            let look = Arc::new(RegionsLook { regions, digests, is_too_much });
+            let rests_until = rest_after(begun.elapsed());
             // Here, since the stream that has begun the look may have gone: it is one all the same.
             *scope.newest.lock() = Some(Arc::clone(&look));
             *latest = Some(Latest { look: Arc::clone(&look), number, rests_until: Instant::now() + rests_until });

@@ -278,7 +278,8 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         let place = place.map_err(|full| errors::too_many_lists(&full))?;
         let namespace = asked.namespace.clone();
         let look = move |service: &Self| service.regions_in(asked);
-        let mut answer = Response::new(self.look_off_thread(&namespace, caller.as_ref(), deadline, look).await?);
+        let list = self.look_off_thread(&namespace, caller.as_ref(), deadline, look).await?;
+        let mut answer = Response::new(list.ok_or_else(errors::too_many_regions)?);
         hold(&mut answer, place);
         Ok(answer)
     }

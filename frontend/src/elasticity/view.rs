@@ -20,8 +20,9 @@ pub trait ClusterView: Send + Sync + 'static {
     /// Whether the namespace has any job.
     fn has_jobs(&self, namespace: &str) -> bool;
 
-    /// The regions of a job, or of all jobs of the namespace, in any order.
-    fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>>;
+    /// The regions of a job, or of all jobs of the namespace, in any order. `None`: all of them together are more than
+    /// anybody may look at. Users may make some, and whoever looks has all of them in memory.
+    fn regions(&self, namespace: &str, job: Option<&str>) -> Option<Vec<Arc<ParallelRegion>>>;
 
     /// The region of this name in the application of a job.
     fn region(&self, namespace: &str, job: &str, name: &str) -> Option<Arc<ParallelRegion>>;
@@ -68,6 +69,34 @@ pub trait ClusterView: Send + Sync + 'static {
     fn changes(&self, namespace: &str, job: &str) -> watch::Receiver<u64>;
 }
 
+/// Octets of the JSON of all regions that somebody looks at together, at most. In memory they take several times as
+/// much.
+const REGIONS_MAX: usize = 64 << 20;
+
+/// The regions of a job, or of all jobs of the namespace, if they have no more octets together.
+fn regions_within(
+    octets: usize,
+    mirrors: &Mirrors,
+    namespace: &str,
+    job: Option<&str>,
+) -> Option<Vec<Arc<ParallelRegion>>> {
+    let kept = match job {
+        Some(job) => {
+            let of_job = mirrors.parallel_regions.kept_of_job(&Key::new(namespace, job));
+            of_job.into_iter().map(|(_, kept)| kept).collect()
+        }
+        None => mirrors.parallel_regions.kept_of_namespace(namespace),
+    };
+    let (mut regions, mut left) = (Vec::new(), octets);
+    for kept in kept {
+        if let Some(region) = kept.read().filter(|region| is_of(region, job)) {
+            left = left.checked_sub(kept.octets())?;
+            regions.push(region);
+        }
+    }
+    Some(regions)
+}
+
 /// Whether a job controls the region; `None`: any job. Anybody may make one that names the job, or a copy of one that
 /// the job controls.
 fn is_of(region: &ParallelRegion, job: Option<&str>) -> bool {
@@ -89,12 +118,8 @@ impl ClusterView for Mirrors {
         self.jobs.has_namespace(namespace)
     }
 
-    fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>> {
-        let is_of_job = |region: &Arc<ParallelRegion>| is_of(region, job);
-        match job {
-            Some(job) => self.parallel_regions.of_job(&Key::new(namespace, job)).filter(is_of_job).collect(),
-            None => self.parallel_regions.of_namespace(namespace).filter(is_of_job).collect(),
-        }
+    fn regions(&self, namespace: &str, job: Option<&str>) -> Option<Vec<Arc<ParallelRegion>>> {
+        regions_within(REGIONS_MAX, self, namespace, job)
     }
 
     fn region(&self, namespace: &str, job: &str, name: &str) -> Option<Arc<ParallelRegion>> {
@@ -192,8 +217,11 @@ mod tests {
         let name_of = |region: Arc<ParallelRegion>| region.metadata.name.clone().unwrap();
         assert_eq!(mirrors.region("n", "flow", "R").map(name_of).as_deref(), Some("flow-0"));
         for job in [Some("flow"), None] {
-            let found: Vec<_> = ClusterView::regions(&mirrors, "n", job).into_iter().map(name_of).collect();
+            let found: Vec<_> = ClusterView::regions(&mirrors, "n", job).unwrap().into_iter().map(name_of).collect();
             assert_eq!(found, ["flow-0"], "{job:?}");
+            let octets = mirrors.parallel_regions.kept(&Key::new("n", "flow-0")).unwrap().octets();
+            let is_within = |octets| regions_within(octets, &mirrors, "n", job).is_some();
+            assert_eq!([octets, octets - 1].map(is_within), [true, false], "{job:?}: copies do not count");
         }
         let pes = ClusterView::processing_elements(&mirrors, "n", "flow");
         assert_eq!(pes.map(|pe| pe.metadata.name.clone().unwrap()).collect::<Vec<_>>(), ["flow-3"]);

@@ -296,6 +296,9 @@ impl<V: ClusterView> RegionsStream<V> {
                 Some(newest) => self.waits.until(ready(newest), Self::WHAT).await?,
                 None => self.look().await?,
             };
+            if look.is_too_much {
+                return Err(errors::too_many_regions());
+            }
             if let Some(message) = self.tell(&look) {
                 return Ok(message);
             }

@@ -77,8 +77,11 @@ impl ClusterView for Watched {
         self.mirrors.has_jobs(namespace)
     }
 
-    fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>> {
+    fn regions(&self, namespace: &str, job: Option<&str>) -> Option<Vec<Arc<ParallelRegion>>> {
         self.reads.regions.fetch_add(1, Ordering::SeqCst);
+        if namespace == "vast" {
+            return None;
+        }
         if namespace == "held" {
             let _ = self.release.lock().recv();
         }
@@ -229,6 +232,22 @@ async fn calls_that_one_commit_answers_share_what_is_read_for_them() {
     assert!((1..=2).contains(&before), "{:?}", reads.counts());
     wait(&service, &request, WaitFor::Committed).await.unwrap();
     assert_eq!(reads.counts()[1], before + 1, "it is looked anew");
+}
+
+/// Users may make as many as there is room for in etcd.
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_more_regions_than_anybody_may_look_at_is_refused() {
+    let (service, reads, _release) = watched(&LateMirrors::of(&server(1)));
+    for page_size in [0, 1] {
+        let list = ListRegionsRequest { namespace: "vast".to_owned(), page_size, ..ListRegionsRequest::default() };
+        let refused = service.list_regions(Request::new(list)).await.unwrap_err();
+        assert_eq!((refused.code(), &*why(&refused)), (Code::ResourceExhausted, "TOO_MANY_REGIONS"), "{page_size}");
+    }
+    let mut stream = Box::pin(service.follow_regions("vast".to_owned(), None, None, deadline()).unwrap());
+    let refused = next(&mut stream.as_mut()).await.unwrap().unwrap_err();
+    assert_eq!(why(&refused), "TOO_MANY_REGIONS");
+    assert!(next(&mut stream.as_mut()).await.is_none());
+    assert_eq!(reads.counts(), [3, 0, 0]);
 }
 
 /// Whoever is refused may come again at once, and as often as it likes.
