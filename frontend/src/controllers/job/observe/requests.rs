@@ -2,7 +2,8 @@
 //!
 //! The status of a job names requests by their numbers ([`named`]). A process that has just begun to lead may see the
 //! job as it is, and requests as they were before they had numbers. What it does not see is not gone: it asks the API
-//! server before it says so.
+//! server before it says so: by their names if it has seen them before, which costs a call each, else for all requests
+//! of the job.
 //!
 //! How much of them is in memory is bounded ([`in_part`](super::super::requests::in_part)): of one job, and of all jobs
 //! together. Where much is to be read, one job is looked at after another; namespaces take turns. Of the answer of the
@@ -15,7 +16,7 @@ use crate::controllers::job::off_thread::{not_computed, off_thread_if_many};
 use crate::controllers::job::reconciler::JobReconciler;
 use crate::controllers::job::requests::amount_of_unread;
 use crate::controllers::job::requests::in_part::{InPart, LARGE, MUCH, octets_of, room_of, until_shown, with_regions};
-use crate::controllers::job::requests::named::named;
+use crate::controllers::job::requests::named::{named, names_of};
 use crate::controllers::job::requests::standing::is_of;
 use crate::fair_semaphore::FairPermit;
 use crate::mirrors::{ByOwner as _, trim};
@@ -44,7 +45,8 @@ impl<C: Cluster> JobReconciler<C> {
     pub(super) async fn all_requests(&self, key: &Key, job: &Job, status: &JobStatus) -> Result<JobRequests, Error> {
         let uid = job.metadata.uid.clone().unwrap_or_default();
         let now = self.cluster.now();
-        let mut missing = named(status);
+        let named = named(status);
+        let mut missing = named.clone();
         self.memory.with(key, &uid, |entry| {
             let answer = &mut entry.named_requests;
             if answer.until.is_some_and(|until| now >= until) {
@@ -54,6 +56,8 @@ impl<C: Cluster> JobReconciler<C> {
             missing.retain(|number| !answer.gone.contains(number));
         });
         let requests = self.read_requests(key, job).await?;
+        let open = names_of(requests.iter().map(|request| &**request));
+        self.memory.with(key, &uid, |entry| entry.named_requests.note_open(open, &named));
         let numbers = |requests: &[Arc<Resize>]| -> BTreeSet<u64> {
             requests.iter().filter_map(|request| request.status.as_ref()?.number).collect()
         };
@@ -70,7 +74,7 @@ impl<C: Cluster> JobReconciler<C> {
         // Other jobs with large ones need not wait for the API server.
         drop(requests);
         let (mut there, mut latest) = (BTreeSet::new(), Vec::new());
-        let look = |page: Vec<Resize>| {
+        let mut look = |page: Vec<Resize>| {
             let page: Vec<_> = page.into_iter().filter(|request| is_ours(request, job)).map(trimmed).collect();
             there.extend(numbers(&page));
             let is_latest = |request: &Arc<Resize>| {
@@ -79,10 +83,19 @@ impl<C: Cluster> JobReconciler<C> {
             latest.extend(page.into_iter().filter(is_latest));
             latest = until_shown(std::mem::take(&mut latest));
         };
-        // Anybody may give the label to as many requests as he likes, with as much in each as there is room for.
-        let of_job = format!("{}={}", names::LABEL_JOB, key.name);
-        let of_job = ListParams::default().labels(&of_job).limit(SMALL_PAGE);
-        Priority::Awaited.of(self.cluster.each_page(Some(&*key.namespace), &of_job, look)).await?;
+        let known_names = self.memory.with(key, &uid, |entry| entry.named_requests.names(&missing));
+        let read = match known_names {
+            Some(names) => self.requests_by_name(key, names).await,
+            None => None,
+        };
+        if let Some(read) = read {
+            look(read);
+        } else {
+            // Anybody may give the label to as many requests as he likes, with as much in each as there is room for.
+            let of_job = format!("{}={}", names::LABEL_JOB, key.name);
+            let of_job = ListParams::default().labels(&of_job).limit(SMALL_PAGE);
+            Priority::Awaited.of(self.cluster.each_page(Some(&*key.namespace), &of_job, look)).await?;
+        }
         self.memory.with(key, &uid, |entry| {
             let answer = &mut entry.named_requests;
             answer.until = now.checked_add(ASKED_FOR).ok();
@@ -95,6 +108,16 @@ impl<C: Cluster> JobReconciler<C> {
             }
         });
         self.read_requests(key, job).await
+    }
+
+    /// The requests of these names, as the API server has them; `None` if it does not say so of one.
+    async fn requests_by_name(&self, key: &Key, names: Vec<String>) -> Option<Vec<Resize>> {
+        let mut read = Vec::new();
+        for name in names {
+            let key = key.sibling(&name);
+            read.extend(Priority::Awaited.of(self.cluster.get::<Resize>(&key)).await.ok()?);
+        }
+        Some(read)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Requests that are withdrawn or deleted while something is under way for them.
 
 use super::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_kubernetes_fake::Fault;
 
 #[test]
@@ -18,6 +19,27 @@ fn a_request_is_withdrawn_before_the_commit_and_not_later() {
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!((end(&simulation, "committed"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 2)));
+}
+
+/// A job may have ten thousand others, and pages of them take seconds.
+#[test]
+fn a_request_that_is_deleted_once_the_job_names_it_is_asked_for_by_its_name() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("proposed", &[("R", 4)]);
+    simulation.until(|simulation| simulation.status().proposal.is_some());
+    let (lists, gets) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let (listed, got) = (Arc::clone(&lists), Arc::clone(&gets));
+    simulation.server.refuse(move |call| {
+        let is = |verb| usize::from(call.kind == "Resize" && call.verb == verb);
+        listed.fetch_add(is(Verb::List), Ordering::Relaxed);
+        got.fetch_add(is(Verb::Get), Ordering::Relaxed);
+        None
+    });
+    simulation.delete(&UserDeletion::Request("proposed".to_owned()));
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((lists.load(Ordering::Relaxed), gets.load(Ordering::Relaxed) > 0), (0, true));
+    assert_eq!((simulation.status().generation, specs(&simulation)), (Some(0), [2, 2]));
 }
 
 /// The write of the proposal has its effect, and nobody hears of it before the request was told that it is cancelled.
