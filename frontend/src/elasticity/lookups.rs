@@ -13,7 +13,6 @@ use super::view::ClusterView;
 use super::{Elasticity, errors, requests};
 use crate::fair_semaphore::{FairPermit, FairSemaphore};
 use crate::grpc::places::{CallerName, NOTHING, Place, Places, turns_of};
-use std::sync::Arc;
 use std::time::Duration;
 use streams_api::Resize;
 use streams_kubernetes::queue::Owner;

@@ -9,12 +9,14 @@
 //! memory to whoever wants the same later. Its cause may be gone, because not every refusal follows from widths.
 //!
 //! Whoever floods a job with widths that are refused costs each other wish a few tries, however many there are: once one
-//! was refused and all others are, too, those go on at once that share no region with it ([`Faults`]).
+//! was refused and all others are, too, those go on at once that share no region with it. So they do beside a region
+//! whose width changes with each try ([`Faults`]). When many were refused, care is taken, which is to say that the
+//! oldest half is tried before all of them, because others may come and go faster than a try ends, and that whoever is
+//! in a half that compiles goes on at once.
 //!
-//! A compilation that comes to no end is no refusal, but is looked into like one after the second in a row: with care,
-//! as it is when many are refused, which is to say that the oldest half is tried before all of them, because others may come and go faster than a try
-//! ends, and that whoever is in a half that compiles goes on at once. The wish at fault is tried alone from then on
-//! ([`apart`](super::apart)).
+//! A compilation that comes to no end is no refusal, but is looked into with the same care after the second in a row;
+//! and what does not count is tried as well, because who is older cannot wait for so long until all who are newer were
+//! tried. The wish at fault is tried alone from then on ([`apart`](super::apart)).
 //!
 //! What was begun and ended because a request of it was withdrawn, again and again, is begun with fewer wishes each
 //! time, down to the oldest one alone: whoever makes and withdraws requests keeps nobody waiting who was there before.
@@ -60,13 +62,17 @@ impl Verdicts {
     /// A set was compiled, or was refused. A refusal stands: texts may be refused of what was compiled.
     pub(crate) fn note(&mut self, generation: u64, set: WidthSet, refusal: Option<Failure>) {
         self.keep_of(generation);
-        match self.said.iter_mut().find(|(known, _)| **known == set) {
+        let set = Arc::new(set);
+        if refusal.is_some() {
+            self.faults.note_set(&set);
+        }
+        match self.said.iter_mut().find(|(known, _)| *known == set) {
             Some((_, known)) => {
                 if refusal.is_some() || known.as_ref().is_some_and(Failure::is_temporary) {
                     *known = refusal;
                 }
             }
-            None => self.said.push_back((Arc::new(set), refusal)),
+            None => self.said.push_back((set, refusal)),
         }
         let widths: usize = self.said.iter().map(|(set, _)| set.widths.len()).sum();
         if self.said.len() > KEPT || (widths > MANY && self.said.len() > KEPT_OF_MANY) {
@@ -141,7 +147,12 @@ impl Verdicts {
     }
 
     fn is_careful(&self) -> bool {
-        self.endless >= IN_A_ROW || self.faults.are_many()
+        self.comes_to_no_end() || self.faults.are_many()
+    }
+
+    /// Compilations come to no end, or what was compiled cannot be written.
+    fn comes_to_no_end(&self) -> bool {
+        self.endless >= IN_A_ROW
     }
 
     /// Those of the wishes, oldest first, that are compiled together: all, unless what was begun was withdrawn again
@@ -204,35 +215,48 @@ pub(crate) enum Found {
 pub(crate) fn search(applied: &BTreeMap<String, u32>, wishes: &[Wish], verdicts: &Verdicts) -> Found {
     let wishes = verdicts.together(applied, wishes);
     let all = combine(applied, wishes);
-    if all.widths == *applied {
+    let said = verdicts.of(&all);
+    if all.widths == *applied || said == Some(None) {
         return Found::Compile(all);
     }
-    match verdicts.of(&all) {
-        Some(Some(_)) => {}
-        None if verdicts.is_careful() => {}
-        Some(None) | None => return Found::Compile(all),
+    // What is known to be refused is the same as at the last look.
+    let unsteady = if said.is_none() { verdicts.faults.unsteady(&all) } else { BTreeSet::new() };
+    let all_first = said.is_none() && !verdicts.is_careful();
+    if all_first && unsteady.is_empty() {
+        return Found::Compile(all);
     }
-    let is_beside = |position: &usize| wishes.get(*position).is_some_and(|wish| !verdicts.faults.is_shared_by(wish));
-    let beside: Vec<usize> = (0..wishes.len()).filter(is_beside).collect();
-    if beside.len() < wishes.len() {
-        let of_beside = counting(wishes, beside.iter().copied());
-        let set = union(applied, of_beside.iter().filter_map(|position| wishes.get(*position)));
+    let is_steady = |wish: &Wish| !wish.widths.keys().any(|region| unsteady.contains(region.as_str()));
+    let is_beside = |wish: &Wish| is_steady(wish) && !verdicts.faults.is_shared_by(wish);
+    let everybody: Vec<usize> = (0..wishes.len()).collect();
+    let of_beside = everybody.iter().copied().filter(|position| wishes.get(*position).is_some_and(is_beside));
+    let beside: Vec<usize> = of_beside.collect();
+    let set = combined(applied, wishes, &beside);
+    if beside.len() < everybody.len() && set.widths != *applied {
         let is_refused = matches!(verdicts.of(&set), Some(Some(_)));
-        if set.widths != *applied {
-            return if is_refused { bisect(applied, wishes, &of_beside, verdicts) } else { Found::Compile(set) };
-        }
+        let is_halved = is_refused || verdicts.comes_to_no_end();
+        return if is_halved { bisect(applied, wishes, beside, verdicts) } else { Found::Compile(set) };
     }
-    bisect(applied, wishes, &counting(wishes, 0..wishes.len()), verdicts)
+    if all_first { Found::Compile(all) } else { bisect(applied, wishes, everybody, verdicts) }
 }
 
-/// Looks for the one at fault among the wishes at these positions, which count together and are not all known to
-/// compile; or for what is to be compiled before it is known.
-fn bisect(applied: &BTreeMap<String, u32>, wishes: &[Wish], counting: &[usize], verdicts: &Verdicts) -> Found {
-    let set = |count: usize| union(applied, counting.iter().take(count).filter_map(|position| wishes.get(*position)));
-    let all = set(counting.len());
+/// What the wishes at these positions, oldest first, come to together.
+fn combined(applied: &BTreeMap<String, u32>, wishes: &[Wish], positions: &[usize]) -> WidthSet {
+    let counting = counting(wishes, positions.iter().copied());
+    union(applied, counting.into_iter().filter_map(|position| wishes.get(position)))
+}
+
+/// Looks for the one at fault among the wishes at these positions, oldest first, which are not known to compile
+/// together; or for what is to be compiled before it is known.
+fn bisect(applied: &BTreeMap<String, u32>, wishes: &[Wish], mut positions: Vec<usize>, verdicts: &Verdicts) -> Found {
+    // What comes to no end takes long, so an older wish for the same region does not wait for the newer ones.
+    if !verdicts.comes_to_no_end() {
+        positions = counting(wishes, positions.into_iter());
+    }
+    let set = |count: usize| combined(applied, wishes, positions.get(..count).unwrap_or(&positions));
+    let all = set(positions.len());
     let mut refusal = verdicts.of(&all).flatten();
-    let most = verdicts.faults.most_at_first(counting.len());
-    let (mut good, mut bad) = (0, counting.len());
+    let most = verdicts.faults.most_at_first(positions.len());
+    let (mut good, mut bad) = (0, positions.len());
     while bad - good > 1 {
         // The same for a while though more wishes come.
         let middle = good + most.min((bad - good).next_power_of_two() / 2);
@@ -248,7 +272,7 @@ fn bisect(applied: &BTreeMap<String, u32>, wishes: &[Wish], counting: &[usize], 
             Some(failure) => (bad, refusal) = (middle, failure),
         }
     }
-    match (bad.checked_sub(1).and_then(|last| counting.get(last)), refusal) {
+    match (bad.checked_sub(1).and_then(|last| positions.get(last)), refusal) {
         (Some(fault), Some(refusal)) => Found::Fault(*fault, refusal.clone()),
         _ => Found::Compile(all),
     }
@@ -258,9 +282,13 @@ fn bisect(applied: &BTreeMap<String, u32>, wishes: &[Wish], counting: &[usize], 
 mod tests {
     use super::super::super::tasks::Remedy;
     use super::super::apart::DEADLINE_EXCEEDED;
+    use super::super::wishes::Author;
     use super::super::wishes::tests::{edit, request, widths};
     use super::*;
     use k8s_openapi::jiff::Timestamp;
+
+    /// Wishes of a flood.
+    const FLOOD: u64 = 200;
 
     fn failure() -> Failure {
         let (reason, message) = ("Refused".to_owned(), "no".to_owned());
@@ -398,41 +426,50 @@ mod tests {
         panic!("it is not found");
     }
 
-    /// Until nobody wants anything: who wants what is refused is told so, and what compiles is in force. Returns how
-    /// many compilations there were until each of the others was in force, and in all.
-    fn flood(mut wishes: Vec<Wish>, is_refused: impl Fn(&Wish) -> bool) -> (Vec<usize>, usize) {
-        let mut applied: BTreeMap<String, u32> =
-            wishes.iter().flat_map(|wish| wish.widths.keys()).map(|region| (region.clone(), 1)).collect();
-        let all_refused: Vec<Wish> = wishes.iter().filter(|wish| is_refused(wish)).cloned().collect();
-        let refuses = |set: &WidthSet| {
-            let has = |wish: &Wish| wish.widths.iter().all(|(region, width)| set.widths.get(region) == Some(width));
-            all_refused.iter().any(has)
-        };
-        let (mut verdicts, mut after, mut compilations, mut generation) = (Verdicts::default(), Vec::new(), 0, 1);
-        while !wishes.is_empty() {
-            match search(&applied, &wishes, &verdicts) {
+    /// Until nobody wants anything, or very many compilations: who wants a width above 100 is told so, and what compiles
+    /// is in force. `change` is what others do during each. Says how many there were until this wish was in force, and
+    /// in all.
+    fn flood(good: &Wish, mut wishes: Vec<Wish>, change: impl Fn(u64, &mut Vec<Wish>)) -> (Option<u64>, u64) {
+        let regions = ["A", "B", "R", "S"].into_iter().map(str::to_owned).chain((0..FLOOD).map(|n| format!("R{n}")));
+        let mut applied: BTreeMap<String, u32> = regions.map(|region| (region, 1)).collect();
+        let (mut verdicts, mut after, mut compilations, mut generation) = (Verdicts::default(), None, 0, 1);
+        while !wishes.is_empty() && compilations < 2 * FLOOD {
+            verdicts.forget(&verdicts.unwanted(&applied, wishes.iter()));
+            let set = match search(&applied, &wishes, &verdicts) {
                 Found::Fault(at, _) => {
                     let fault = wishes.remove(at);
-                    assert!(is_refused(&fault), "{fault:?}");
+                    assert!(fault.widths.values().any(|width| *width > 100), "{fault:?}");
                     verdicts.note_fault(fault.widths.keys());
+                    continue;
                 }
-                Found::Compile(set) if verdicts.of(&set) == Some(None) => {
-                    assert_ne!(set.widths, applied);
-                    applied = set.widths;
-                    generation += 1;
-                    verdicts.keep_of(generation);
-                    let is_in_force = |wish: &Wish| wish.widths.iter().all(|(region, width)| applied[region] == *width);
-                    after.extend(wishes.iter().filter(|wish| is_in_force(wish)).map(|_| compilations));
-                    wishes.retain(|wish| !is_in_force(wish));
+                Found::Compile(set) if set.widths == applied => break,
+                Found::Compile(set) => set,
+            };
+            let mut goes_on = verdicts.of(&set) == Some(None);
+            if !goes_on {
+                compilations += 1;
+                let refusal = set.widths.values().any(|width| *width > 100).then(failure);
+                // What was wanted of all comes into force though it is not what is wanted by then (rule elasticity-17).
+                goes_on = refusal.is_none() && set == combine(&applied, &wishes);
+                verdicts.note(generation, set.clone(), refusal);
+                change(compilations, &mut wishes);
+            }
+            if goes_on {
+                applied = set.widths;
+                generation += 1;
+                verdicts.keep_of(generation);
+                let is_in_force = |wish: &Wish| wish.widths.iter().all(|(region, width)| applied[region] == *width);
+                if wishes.contains(good) && is_in_force(good) {
+                    after = Some(compilations);
                 }
-                Found::Compile(set) => {
-                    compilations += 1;
-                    let refusal = refuses(&set).then(failure);
-                    verdicts.note(generation, set, refusal);
-                }
+                wishes.retain(|wish| !is_in_force(wish));
             }
         }
         (after, compilations)
+    }
+
+    fn at_most(u: u64) -> impl Fn(Option<u64>) -> bool {
+        move |number| number.is_some_and(|number| number <= u)
     }
 
     /// "A flood starves a job": each bad one costs little, and nobody else waits for all of them.
@@ -441,27 +478,48 @@ mod tests {
         let bad = |n: u64| request(n, &[("R", 10_000 + u32::try_from(n).unwrap())]);
         let of_two = |n: u64| request(n, &[("R", 10_000 + u32::try_from(n).unwrap()), ("S", 9)]);
         let of_its_own = |n: u64| request(n, &[(&format!("R{n}"), 10_000)]);
-        let (edit, newest) = (edit("A", 2), [request(1_000, &[("B", 3)])]);
-        let between = |flood: &dyn Fn(u64) -> Wish, good: &[Wish]| {
-            let mut wishes: Vec<Wish> = (1..500).map(flood).collect();
-            wishes.insert(0, edit.clone());
-            wishes.extend(good.iter().cloned());
-            wishes
-        };
-        // wishes, oldest first -> most compilations until the edit and each other one is in force, and in all
-        let table = [
-            ("the oldest", between(&bad, &[]), vec![10], 550),
-            ("the newest as well", between(&bad, &newest), vec![10, 10], 550),
-            ("two regions", between(&of_two, &newest), vec![10, 10], 550),
-            ("one of its regions", between(&of_two, &[request(1_000, &[("S", 3)])]), vec![10, 10], 550),
-            ("many regions", between(&of_its_own, &[]), vec![40], 650),
-            ("many regions, and the newest", between(&of_its_own, &newest), vec![40, 650], 650),
+        let (oldest, newest) = (edit("A", 2), request(1_000, &[("B", 3)]));
+        let of_its_region = request(1_000, &[("S", 3)]);
+        let none = |_: u64, _: &mut Vec<Wish>| {};
+        // who else wants something, the flood -> most compilations until that is in force, and in all
+        let table: [(&str, &Wish, &dyn Fn(u64) -> Wish, u64, u64); 6] = [
+            ("the oldest", &oldest, &bad, 10, FLOOD + 50),
+            ("the newest", &newest, &bad, 10, FLOOD + 50),
+            ("two regions", &newest, &of_two, 10, FLOOD + 50),
+            ("one of its regions", &of_its_region, &of_two, 10, FLOOD + 50),
+            ("many regions, and the oldest", &oldest, &of_its_own, 40, FLOOD + 100),
+            ("many regions, and the newest", &newest, &of_its_own, FLOOD + 100, FLOOD + 100),
         ];
-        for (case, wishes, delays, most) in table {
-            let (after, compilations) = flood(wishes, |wish| wish.widths.values().any(|width| *width > 100));
-            assert_eq!(after.len(), delays.len(), "{case}: {after:?}");
-            let is_soon = after.iter().zip(&delays).all(|(after, most)| after <= most);
-            assert!(is_soon && compilations <= most, "{case}: {after:?} {compilations}");
+        for (case, good, flood_of, delay, most) in table {
+            let mut wishes: Vec<Wish> = (0..FLOOD).map(flood_of).collect();
+            let at = if *good == oldest { 0 } else { wishes.len() };
+            wishes.insert(at, good.clone());
+            let (after, compilations) = flood(good, wishes, none);
+            assert!(at_most(delay)(after) && compilations <= most, "{case}: {after:?} {compilations}");
+        }
+    }
+
+    #[test]
+    fn wishes_that_change_with_each_compilation_delay_others_by_few_of_them() {
+        let (good, bad) = (request(1, &[("S", 3)]), request(2, &[("R", 10_000)]));
+        let edited = |first: u32| {
+            move |number: u64, wishes: &mut Vec<Wish>| {
+                wishes.retain(|wish| !matches!(wish.author, Author::Edit(_)));
+                wishes.insert(0, edit("A", first + u32::try_from(number % 50).unwrap()));
+            }
+        };
+        let one_more = |number: u64, wishes: &mut Vec<Wish>| {
+            wishes.push(request(1_000 + number, &[("R", 20_000 + u32::try_from(number).unwrap())]));
+        };
+        // what others do -> most compilations until the good one is in force
+        let table: [(&str, Vec<Wish>, &dyn Fn(u64, &mut Vec<Wish>), u64); 3] = [
+            ("edits to refused widths", vec![edit("A", 10_000), good.clone()], &edited(10_001), 6),
+            ("edits to good widths beside a bad one", vec![edit("A", 2), good.clone(), bad.clone()], &edited(3), 8),
+            ("more and more bad ones", vec![good.clone(), bad], &one_more, 8),
+        ];
+        for (case, wishes, change, delay) in table {
+            let (after, _) = flood(&good, wishes, change);
+            assert!(at_most(delay)(after), "{case}: {after:?}");
         }
     }
 
@@ -473,13 +531,15 @@ mod tests {
     /// Each try takes as long as it takes another wish to come. A wish for a width above 100 comes to no end.
     #[test]
     fn a_wish_with_which_compilations_come_to_no_end_keeps_nobody_waiting() {
-        // wishes, oldest first; whether a new one comes with each try
+        // wishes, oldest first; what comes with each try
         let large = |number| request(number, &[("A", 10_000)]);
-        let table = [
-            (vec![large(1), request(2, &[("B", 3)])], false),
-            (vec![large(1), request(2, &[("B", 3)])], true),
-            (vec![edit("B", 3), large(1)], true),
-            (vec![request(1, &[("B", 3)]), request(2, &[("C", 3)]), large(3), request(4, &[("D", 3)])], true),
+        let small = |number: u64| request(number, &[("D", u32::try_from(number).unwrap())]);
+        let larger = |number: u64| request(number, &[("A", 10_000 + u32::try_from(number).unwrap())]);
+        let table: [(Vec<Wish>, Option<&dyn Fn(u64) -> Wish>); 4] = [
+            (vec![large(1), request(2, &[("B", 3)])], None),
+            (vec![large(1), request(2, &[("B", 3)])], Some(&small)),
+            (vec![edit("B", 3), large(1)], Some(&small)),
+            (vec![request(1, &[("B", 3)]), request(2, &[("C", 3)]), large(3), request(4, &[("D", 3)])], Some(&small)),
         ];
         for (before, grows) in table {
             let applied = widths(&[("A", 1), ("B", 1), ("C", 1), ("D", 1)]);
@@ -499,14 +559,28 @@ mod tests {
                             wishes.retain(|wish| wish.widths.contains_key("A"));
                             verdicts.keep_of(number);
                         }
-                        if grows {
-                            wishes.push(request(number, &[("D", u32::try_from(number).unwrap())]));
-                        }
+                        wishes.extend(grows.map(|grows| grows(number)));
                     }
                 }
             };
             assert_eq!((apart.0.widths["A"], &apart.1), (10_000, &endless()), "{before:?}");
             assert!(compiled || before[0].widths.contains_key("A"), "{before:?}");
+        }
+        // Who is older does not wait for all who want more of the same region.
+        let applied = widths(&[("A", 1)]);
+        let (mut verdicts, mut wishes) = (Verdicts::default(), vec![request(1, &[("A", 3)]), large(2)]);
+        let mut tries = 0;
+        while wishes.first().is_some_and(|wish| wish.widths["A"] == 3) {
+            match search(&applied, &wishes, &verdicts) {
+                Found::Compile(set) if set.widths["A"] == 3 => break,
+                Found::Compile(set) => {
+                    verdicts.note_trouble(1, &applied, &set, &endless());
+                    tries += 1;
+                    assert!(tries < 9, "it comes to no end");
+                    wishes.push(larger(tries));
+                }
+                Found::Fault(at, _) => drop(wishes.remove(at)),
+            }
         }
     }
 
