@@ -177,42 +177,72 @@ pub(super) async fn publish<C: Cluster>(
     failed.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Restores the labels of these texts, which nobody could render: the mirror, which selects by a label, may not show
-/// them only because somebody has taken it. Says whether all are there; if one is not, they have to be rendered.
+/// Restores the labels of the texts of these PEs, which nobody could render: the mirror, which selects by a label, may
+/// not show them only because somebody has taken it. Says whether each PE has one; if one has none, they have to be
+/// rendered. Those of the others are restored nevertheless.
 async fn are_relabelled<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> bool {
     let Ok(generation) = generation(assignment, &request.plan).await else { return false };
-    for id in &request.pe_ids {
-        let Some((pe, _)) = generation.member(*id) else { return false };
-        if !matches!(relabel(assignment, pe).await, Ok(true)) {
-            return false;
-        }
-    }
-    true
+    let looks = stream::iter(request.pe_ids.clone()).map(|id| has_text(assignment, &generation, id));
+    looks.buffer_unordered(WRITES).fold(true, |all, has_text| async move { all && has_text }).await
 }
 
-/// Restores the labels and annotations of the text of a PE, if that is there with the content that was written: as long
-/// as its fields are those of this controller (rule call-19). Says whether it is.
-async fn relabel<C: Cluster>(assignment: &Assignment<'_, C>, pe: &ProcessingElement) -> Result<bool, Error> {
+/// Restores the labels of the texts of a PE: of its newest one, and of the older one that it goes on with if it cannot
+/// tell that from it (rule job-51). Says whether one of them is there.
+async fn has_text<C: Cluster>(assignment: &Assignment<'_, C>, generation: &Generation, id: u64) -> bool {
+    let Some((pe, origin)) = generation.member(id) else { return false };
+    let texts = BTreeMap::from([(&pe.content_id, pe.size), (&origin.content_id, origin.size)]);
+    let mut has_text = false;
+    for (content_id, size) in texts {
+        has_text |= matches!(relabel(assignment, id, content_id, size).await, Ok(true));
+    }
+    has_text
+}
+
+/// Restores the labels and annotations of a text, if that is there with the content that was written: as long as its
+/// fields are those of this controller (rule call-19). Says whether it is, and nobody knew.
+async fn relabel<C: Cluster>(
+    assignment: &Assignment<'_, C>,
+    pe_id: u64,
+    content_id: &str,
+    size: u64,
+) -> Result<bool, Error> {
     let Assignment { reconciler, key, job, uid } = assignment;
     let owner = controlled_by(*job);
     let builder = ChildBuilder { owner: &owner, job_id: 0, spec: &job.spec, sab_name: "" };
-    let desired = builder.text(pe.id, &pe.content_id, StoredText::without_content(pe.size));
+    let desired = builder.text(pe_id, content_id, StoredText::without_content(size));
     let name = desired.name_any();
-    let Some(found) = reconciler.cluster.get_metadata::<ConfigMap>(&key.sibling(&name)).await? else {
+    let text = key.sibling(&name);
+    let begun = reconciler.cluster.now();
+    let is_held_back = reconciler.memory.find(key, uid, |entry| entry.held_back(begun).contains_key(&name));
+    if is_held_back == Some(true) {
         return Ok(false);
-    };
+    }
+    let Some(found) = reconciler.cluster.get_metadata::<ConfigMap>(&text).await? else { return Ok(false) };
     let differs = drift::difference(MANAGER, &desired, &json!({"metadata": &found}))?;
-    let Some(field) = differs.filter(|field| field.starts_with("metadata.")) else { return Ok(false) };
-    let fields = json!({
-        "metadata": {"labels": desired.metadata.labels, "annotations": desired.metadata.annotations},
-    });
-    assignment.writer().restore::<ConfigMap>(&owner, fields, &found).await?;
+    let is_whole = differs.as_ref().is_none_or(|field| field.starts_with("metadata."));
+    if !is_whole || found.deletion_timestamp.is_some() {
+        return Ok(false);
+    }
+    if differs.is_some() {
+        let fields = json!({
+            "metadata": {"labels": desired.metadata.labels, "annotations": desired.metadata.annotations},
+        });
+        assignment.writer().restore::<ConfigMap>(&owner, fields, &found).await?;
+    }
+    let is_shown = reconciler.mirrors.config_maps.contains(&text);
     let now = reconciler.cluster.now();
-    reconciler.memory.find(key, uid, |entry| {
-        entry.wrote(name.clone(), now);
-        entry.restored(key, Owned::ConfigMap(name), &field, now);
+    let is_news = reconciler.memory.find(key, uid, |entry| {
+        // What counted as there already is not what the PE lacks: that would be looked for again and again.
+        let is_news = differs.is_some() || !(is_shown || entry.has_written(&name));
+        if is_news {
+            entry.wrote(name.clone(), now);
+        }
+        if let Some(field) = &differs {
+            entry.restored(key, Owned::ConfigMap(name), field, now);
+        }
+        is_news
     });
-    Ok(true)
+    Ok(is_news.unwrap_or_default())
 }
 
 /// Whether the error is about what others have made of one object, and the next one may be written.

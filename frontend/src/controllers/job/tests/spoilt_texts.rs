@@ -138,20 +138,47 @@ fn a_text_without_its_label_need_not_be_rendered() {
         ("another compiler", |services| services.compiler = "2".to_owned()),
     ];
     for (how, spoil) in table {
-        let mut simulation = JobSimulation::running();
-        simulation.forget_starts();
-        let name = text_of(&simulation, 0);
-        let before = map(&simulation, &name);
-        simulation.services.change(spoil);
-        change(&simulation, &name, NO_LABEL);
-        go_on(&mut simulation);
-        let after = map(&simulation, &name);
-        assert_eq!((after.uid(), shown(&after)), (before.uid(), shown(&before)), "{how}");
-        simulation.services.change(|services| services.is_down = false);
-        simulation.settle();
-        assert_eq!((simulation.status().generation, simulation.starts().len()), (Some(0), 0), "{how}");
-        simulation.check_at_rest();
+        // After a resize it is an older one than that of the generation, which was never written.
+        for generation in [0, 1] {
+            let mut simulation = JobSimulation::running();
+            if generation == 1 {
+                simulation.resize(0, 3);
+                simulation.settle();
+            }
+            simulation.forget_starts();
+            let name = text_of(&simulation, SAME_TO_OBSERVERS);
+            let before = map(&simulation, &name);
+            simulation.services.change(spoil);
+            change(&simulation, &name, NO_LABEL);
+            go_on(&mut simulation);
+            let after = map(&simulation, &name);
+            assert_eq!((after.uid(), shown(&after)), (before.uid(), shown(&before)), "{how}, {generation}");
+            simulation.services.change(|services| services.is_down = false);
+            simulation.settle();
+            let found = (simulation.status().generation, simulation.starts().len());
+            assert_eq!(found, (Some(generation), 0), "{how}");
+            assert_eq!(text_of(&simulation, SAME_TO_OBSERVERS), name, "{how}, {generation}");
+            simulation.check_at_rest();
+        }
     }
+}
+
+#[test]
+fn a_text_that_is_gone_keeps_no_other_one_without_its_label() {
+    let mut simulation = JobSimulation::running();
+    simulation.forget_starts();
+    let [gone, unlabelled] = [0, 1].map(|pe| text_of(&simulation, pe));
+    let right = shown(&map(&simulation, &unlabelled));
+    simulation.services.change(|services| services.is_down = true);
+    simulation.server.remove::<ConfigMap>(&key(&gone));
+    change(&simulation, &unlabelled, NO_LABEL);
+    go_on(&mut simulation);
+    assert_eq!(shown(&map(&simulation, &unlabelled)), right);
+    assert!(simulation.server.get::<ConfigMap>(&key(&gone)).is_none(), "nobody can render it");
+    simulation.services.change(|services| services.is_down = false);
+    simulation.settle();
+    assert_eq!((simulation.status().generation, simulation.starts().len()), (Some(0), 0));
+    simulation.check_at_rest();
 }
 
 #[test]
