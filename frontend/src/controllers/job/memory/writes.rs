@@ -93,6 +93,10 @@ impl Entry {
     /// The object with this uid was deleted.
     pub(crate) fn deleted(&mut self, owned: Owned, uid: String, now: Timestamp) {
         self.forget_written(&owned);
+        if let Owned::Child(child) = &owned {
+            // It is gone now, and not out of sight.
+            self.relabelled.remove(child);
+        }
         self.own_writes.note_deletion(owned, uid, now);
     }
 

@@ -400,6 +400,38 @@ fn a_resize_does_not_wait_for_an_object_whose_label_somebody_takes() {
     simulation.check_at_rest();
 }
 
+/// The controller itself has deleted it, so it is gone, and not out of sight.
+#[test]
+fn a_service_whose_label_somebody_takes_is_made_anew_before_the_commit_that_brings_its_pe_back() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 3);
+    simulation.settle();
+    for _ in 0..3 {
+        patch::<Service>(&simulation, &pe_name(8), &unlabelled());
+        for _ in 0..4 {
+            simulation.reconcile();
+        }
+    }
+    assert!(contended(&simulation).is_some());
+    // No time passes: later the Service would be looked for anyway.
+    simulation.resize(0, 2);
+    for _ in 0..100 {
+        if !simulation.has_service(8) {
+            break;
+        }
+        simulation.reconcile();
+        simulation.work();
+        simulation.run_pods();
+        simulation.collect();
+    }
+    assert!(!simulation.has_service(8));
+    simulation.resize(0, 3);
+    simulation.until_committed(3);
+    assert!(simulation.has_service(8));
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
 /// As an admission webhook does with each write.
 #[test]
 fn a_submission_comes_to_an_end_though_somebody_takes_the_labels_of_its_services() {
