@@ -84,13 +84,11 @@ impl<C: Cluster> JobReconciler<C> {
             latest = until_shown(std::mem::take(&mut latest));
         };
         let known_names = self.memory.with(key, &uid, |entry| entry.named_requests.names(&missing));
-        let read = match known_names {
-            Some(names) => self.requests_by_name(key, names).await,
-            None => None,
+        let are_read = match known_names {
+            Some(names) => self.each_request(key, names, &mut look).await?,
+            None => false,
         };
-        if let Some(read) = read {
-            look(read);
-        } else {
+        if !are_read {
             // Anybody may give the label to as many requests as he likes, with as much in each as there is room for.
             let of_job = format!("{}={}", names::LABEL_JOB, key.name);
             let of_job = ListParams::default().labels(&of_job).limit(SMALL_PAGE);
@@ -110,14 +108,26 @@ impl<C: Cluster> JobReconciler<C> {
         self.read_requests(key, job).await
     }
 
-    /// The requests of these names, as the API server has them; `None` if it does not say so of one.
-    async fn requests_by_name(&self, key: &Key, names: Vec<String>) -> Option<Vec<Resize>> {
-        let mut read = Vec::new();
+    /// Calls `look` with each request of these names that the API server has: never is there more than one of them in
+    /// memory. Says whether all could be read; in a list one that cannot be is left out.
+    ///
+    /// # Errors
+    /// The API server does not answer. A list would cost it more.
+    async fn each_request(
+        &self,
+        key: &Key,
+        names: Vec<String>,
+        look: &mut (impl FnMut(Vec<Resize>) + Send),
+    ) -> Result<bool, Error> {
         for name in names {
             let key = key.sibling(&name);
-            read.extend(Priority::Awaited.of(self.cluster.get::<Resize>(&key)).await.ok()?);
+            match Priority::Awaited.of(self.cluster.get::<Resize>(&key)).await {
+                Ok(read) => look(read.into_iter().collect()),
+                Err(kube::Error::SerdeError(_)) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
         }
-        Some(read)
+        Ok(true)
     }
 }
 

@@ -24,22 +24,25 @@ fn a_request_is_withdrawn_before_the_commit_and_not_later() {
 /// A job may have ten thousand others, and pages of them take seconds.
 #[test]
 fn a_request_that_is_deleted_once_the_job_names_it_is_asked_for_by_its_name() {
-    let mut simulation = JobSimulation::running();
-    simulation.request("proposed", &[("R", 4)]);
-    simulation.until(|simulation| simulation.status().proposal.is_some());
-    let (lists, gets) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-    let (listed, got) = (Arc::clone(&lists), Arc::clone(&gets));
-    simulation.server.refuse(move |call| {
-        let is = |verb| usize::from(call.kind == "Resize" && call.verb == verb);
-        listed.fetch_add(is(Verb::List), Ordering::Relaxed);
-        got.fetch_add(is(Verb::Get), Ordering::Relaxed);
-        None
-    });
-    simulation.delete(&UserDeletion::Request("proposed".to_owned()));
-    simulation.settle();
-    simulation.check_at_rest();
-    assert_eq!((lists.load(Ordering::Relaxed), gets.load(Ordering::Relaxed) > 0), (0, true));
-    assert_eq!((simulation.status().generation, specs(&simulation)), (Some(0), [2, 2]));
+    // how many calls the API server does not answer first
+    for failures in [0, 2] {
+        let mut simulation = JobSimulation::running();
+        simulation.request("proposed", &[("R", 4)]);
+        simulation.until(|simulation| simulation.status().proposal.is_some());
+        let (lists, gets) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (listed, got) = (Arc::clone(&lists), Arc::clone(&gets));
+        simulation.server.refuse(move |call| {
+            let is = |verb| call.kind == "Resize" && call.verb == verb;
+            listed.fetch_add(usize::from(is(Verb::List)), Ordering::Relaxed);
+            let fails = is(Verb::Get) && got.fetch_add(1, Ordering::Relaxed) < failures;
+            fails.then(|| *Status::failure("not now", "InternalError").with_code(500).boxed())
+        });
+        simulation.delete(&UserDeletion::Request("proposed".to_owned()));
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!((lists.load(Ordering::Relaxed), gets.load(Ordering::Relaxed) > failures), (0, true), "{failures}");
+        assert_eq!((simulation.status().generation, specs(&simulation)), (Some(0), [2, 2]), "{failures}");
+    }
 }
 
 /// The write of the proposal has its effect, and nobody hears of it before the request was told that it is cancelled.
