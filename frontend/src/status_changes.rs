@@ -4,8 +4,8 @@
 //! The write is made only if nobody has written the object since it was read; else it is read again and decided again.
 //! So it is if nothing is to be written, or the change is refused, by what the mirror shows: another replica may have
 //! written what it does not show yet. Nobody is asked if the mirror is known to be as new as the change, which it is if
-//! it shows something that this replica has written since. Then the mirror is waited for. A write whose caller has gone goes on without it,
-//! and the next change of the object waits for its end: it could have its effect after that.
+//! it shows something that this replica has written since. Then the mirror is waited for. A write whose caller has gone
+//! goes on without it, and the next change of the object waits for its end: it could have its effect after that.
 //!
 //! Whoever asks all the time holds up itself: calls take turns by who asks for them ([`asked_by`]), and of one who is
 //! known, the calls of few changes of a kind of objects are made at a time. What holds up some of one kind holds up

@@ -47,7 +47,7 @@ use tokio::time::{Instant, timeout};
 /// Reports that are written at the same time, and those of one namespace. Other writes of PEs go on beside them.
 pub(super) const AT_A_TIME: usize = 6;
 const OF_NAMESPACE: usize = 4;
-/// What another replica had begun to write when the PE was led here has had its effect after that.
+/// What another replica had begun to write when the PE was led here has mostly had its effect after that.
 const EFFECT: Duration = Duration::from_secs(1);
 /// The longest pause that the runtime makes before it tells again.
 const KEPT_FOR: Duration = Duration::from_secs(60);

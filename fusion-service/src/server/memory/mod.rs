@@ -415,7 +415,7 @@ impl State {
     }
 
     /// Calls that wait for their jobs, without dry runs: these leave in a moment, so nobody has to make way for them,
-    /// and nobody is refused because they wait.
+    /// and nobody who would have to wait is refused because they wait.
     fn begun(&self) -> impl Iterator<Item = &Waiter> {
         self.waiting.iter().flat_map(|queue| &queue.begun).filter(|waiter| !waiter.class.is_long())
     }
