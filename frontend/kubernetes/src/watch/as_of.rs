@@ -43,7 +43,7 @@ impl<K: Mirrored> Watch<K> {
         // What changes nothing is no change of which a watch is told.
         let is_change = version(written.meta()) > version(sent);
         let key = Key::of(written);
-        if is_change && self.contains(&key) && self.version_of(&key) >= version(written.meta()) {
+        if is_change && self.shown_version(&key) >= version(written.meta()) {
             let mut moments = self.shared.moments.lock();
             if let Some(known) = moments.of_namespace(&key.namespace) {
                 *known = (*known).max(Some(begun));
@@ -116,6 +116,10 @@ mod tests {
         watch.note_written(begun, &sent.metadata, &service("n", "a", 5));
         watch.note_written(begun - Duration::from_secs(3), &sent.metadata, &service("n", "a", 5));
         assert!(watch.is_as_of(&Key::new("n", "a"), begun));
+        let later = begun + Duration::from_secs(1);
+        watch.shared.unreadable.lock().note(&Key::new("m", "a"), 9, begun);
+        watch.note_written(later, &service("m", "a", 8).metadata, &service("m", "a", 9));
+        assert!(!watch.is_as_of(&Key::new("n", "a"), later), "the mirror shows what could be read before");
         watch.shared.unreadable.lock().note(&Key::new("n", "b"), 9, begun);
         assert!(!watch.is_as_of(&Key::new("n", "b"), begun));
     }

@@ -94,8 +94,12 @@ impl<K: Mirrored> Watch<K> {
     /// The version that was delivered last, also of an object that cannot be read: it is not waited for.
     pub(super) fn version_of(&self, key: &Key) -> u64 {
         let unreadable = self.shared.unreadable.lock().version(key);
-        let shown = self.kept(key).and_then(|kept| kept.metadata()).map_or(0, |metadata| version(&metadata));
-        shown.max(unreadable.unwrap_or_default())
+        self.shown_version(key).max(unreadable.unwrap_or_default())
+    }
+
+    /// The version that the mirror shows; 0 if it shows none.
+    pub(super) fn shown_version(&self, key: &Key) -> u64 {
+        self.kept(key).and_then(|kept| kept.metadata()).map_or(0, |metadata| version(&metadata))
     }
 
     /// The objects of this scope as they are at this moment, but for namespaces of which the mirror is refused.

@@ -442,10 +442,11 @@ impl<K: Mirrored> Watch<K> {
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(object)) => {
-                    listed.push(self.read(object, trim).map(|object| self.arrival(Arc::new(object))))
+                    listed.push(read(object, trim).map(|object| self.arrival(Arc::new(object))))
                 }
                 Ok(Event::InitDone) => {
-                    let listed = std::mem::take(&mut listed);
+                    let listed = std::mem::take(&mut listed).into_iter();
+                    let listed: Vec<_> = listed.map(|listed| self.note_listed(listed)).collect();
                     self.shared.unlisted.lock().remove(&namespace.map(str::to_owned));
                     self.shared
                         .unreadable
@@ -486,16 +487,15 @@ impl<K: Mirrored> Watch<K> {
         }
     }
 
-    /// What is kept of an object; or the key of one that cannot be read.
-    fn read(&self, delivered: Delivered<K>, trim: Trim<K>) -> Result<K, Key> {
-        let key = Key::of(&delivered);
-        match delivered.0 {
-            Ok(mut object) => {
-                self.shared.unreadable.lock().forget(&key);
-                trim(&mut object);
-                Ok(object)
+    /// Notes which objects of a list can be read and which cannot. The list is whole by then: one that breaks off says
+    /// nothing of any object, since the mirror does not get the others.
+    fn note_listed(&self, listed: Result<Arrival<K>, (Key, Box<Unreadable>)>) -> Result<Arrival<K>, Key> {
+        match listed {
+            Ok(arrival) => {
+                self.shared.unreadable.lock().forget(&arrival.key);
+                Ok(arrival)
             }
-            Err(unreadable) => {
+            Err((key, unreadable)) => {
                 self.cannot_read(&key, &unreadable);
                 Err(key)
             }
@@ -589,8 +589,12 @@ impl<K: Mirrored> Watch<K> {
 
     /// An object arrives, or one that cannot be read.
     pub fn deliver(&self, object: Delivered<K>, trim: Trim<K>) {
-        if let Ok(object) = self.read(object, trim) {
-            self.insert(object);
+        match read(object, trim) {
+            Ok(object) => {
+                self.shared.unreadable.lock().forget(&Key::of(&object));
+                self.insert(object);
+            }
+            Err((key, unreadable)) => self.cannot_read(&key, &unreadable),
         }
     }
 
@@ -610,6 +614,18 @@ impl<K: Mirrored> Watch<K> {
     /// Takes an object from the mirror as if its deletion had been delivered.
     pub fn remove(&self, key: &Key) {
         self.publish(|store| store.to_delete(key), Departure::Deleted, None);
+    }
+}
+
+/// What is kept of an object; or the key of one that cannot be read, and why.
+fn read<K: Mirrored>(delivered: Delivered<K>, trim: Trim<K>) -> Result<K, (Key, Box<Unreadable>)> {
+    let key = Key::of(&delivered);
+    match delivered.0 {
+        Ok(mut object) => {
+            trim(&mut object);
+            Ok(object)
+        }
+        Err(unreadable) => Err((key, unreadable)),
     }
 }
 

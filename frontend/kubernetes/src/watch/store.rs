@@ -37,7 +37,7 @@ pub(super) struct Replacement<K> {
 
 /// An object on its way into the mirror.
 pub(super) struct Arrival<K> {
-    key: Key,
+    pub(super) key: Key,
     /// Its group, for each index.
     groups: Groups,
     entry: Entry<K>,

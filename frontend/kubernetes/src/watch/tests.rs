@@ -468,6 +468,25 @@ async fn an_object_that_cannot_be_read_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn what_a_list_says_of_an_object_that_can_be_read_or_not_counts_when_it_is_whole() {
+    // how the list ends -> of `a` and `b`: whether it cannot be read, and its version
+    let table = [(None, [(false, 5), (true, 6)]), (Some(Event::InitDone), [(true, 9), (false, 9)])];
+    for (end, expected) in table {
+        let watch = Watch::filled(&INDEXES, ["a", "b"].map(|name| service("n", name, "5")));
+        let events = [
+            Event::Apply(unreadable("b", None, "6")),
+            Event::Init,
+            Event::InitApply(unreadable("a", None, "9")),
+            Event::InitApply(Delivered(Ok(service("n", "b", "9")))),
+        ];
+        let (events, filled) = (stream::iter(events.into_iter().chain(end).map(Ok)), latest::Sender::new(0));
+        watch.follow(None, false, events, trimmed::service, &filled, 1).await;
+        let keys = ["a", "b"].map(|name| Key::new("n", name));
+        assert_eq!(keys.map(|key| (watch.is_unreadable(&key), watch.version_of(&key))), expected);
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_is_to_be_written_again() {
     let applied = |name: &str, uid: &str| {
         let mut service = service("n", name, "1");
