@@ -2,17 +2,17 @@
 //! elasticity-3). Pure.
 //!
 //! All wishes are tried together first. If that is refused, the oldest half of those that count in it is, and so on by
-//! bisection, until there is a wish with which a set is refused and without which it is not. A wish that does not count,
-//! because a newer one names a region of it, cannot be why the set is refused. Each try is a compilation, one at a time;
-//! what came of it is kept in [`Verdicts`], in memory only: a process that has just started tries again. It is kept
-//! only as long as wishes may lead to the set: once those at fault have been told, a refusal is not repeated from
+//! bisection, until there is a wish with which a set is refused and without which it is not. A wish that does not
+//! count, because a newer one names a region of it, cannot be why the set is refused. Each try is a compilation, one at
+//! a time; what came of it is kept in [`Verdicts`], in memory only: a process that has just started tries again. It is
+//! kept only as long as wishes may lead to the set: once those at fault have been told, a refusal is not repeated from
 //! memory to whoever wants the same later. Its cause may be gone, because not every refusal follows from widths.
 //!
-//! Whoever floods a job with widths that are refused costs each other wish a few tries, however many there are: once one
-//! was refused and all others are, too, those go on at once that share no region with it. So they do beside a region
-//! whose width changes with each try ([`Faults`]). When many were refused, care is taken, which is to say that the
-//! oldest half is tried before all of them, because others may come and go faster than a try ends, and that whoever is
-//! in a half that compiles goes on at once.
+//! Whoever floods a job with widths that are refused costs each other wish a few tries, however many there are: once
+//! one was refused and all others are, too, those go on at once that share no region with it. So they do beside a
+//! region whose width changes with each try ([`Faults`]). When many were refused, care is taken, which is to say that
+//! the oldest half is tried before all of them, because others may come and go faster than a try ends, and that whoever
+//! is in a half that compiles goes on at once.
 //!
 //! A compilation that comes to no end is no refusal, but is looked into with the same care after the second in a row;
 //! and what does not count is tried as well, because who is older cannot wait for so long until all who are newer were
@@ -426,8 +426,8 @@ mod tests {
         panic!("it is not found");
     }
 
-    /// Until nobody wants anything, or very many compilations: who wants a width above 100 is told so, and what compiles
-    /// is in force. `change` is what others do during each. Says how many there were until this wish was in force, and
+    /// Until nobody wants anything, or very many compilations: who wants a width above 100 is told so, what compiles is
+    /// in force. `change` is what others do during each. Says how many there were until this wish was in force, and
     /// in all.
     fn flood(good: &Wish, mut wishes: Vec<Wish>, change: impl Fn(u64, &mut Vec<Wish>)) -> (Option<u64>, u64) {
         let regions = ["A", "B", "R", "S"].into_iter().map(str::to_owned).chain((0..FLOOD).map(|n| format!("R{n}")));

@@ -184,6 +184,8 @@ fn who_looks_for_a_request_that_was_deleted_while_it_was_proposed_reads_small_pa
         });
     }
     simulation.delete(&UserDeletion::Request("proposed".to_owned()));
+    // Whoever leads next has not seen its name.
+    simulation.crash();
     simulation.leader.catch_up();
     simulation.leader.observed();
     assert_eq!(simulation.leader.connection.largest_page(), 10);
