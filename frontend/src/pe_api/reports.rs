@@ -9,7 +9,9 @@
 //!
 //! What the mirror shows may be older than what a PE has told another replica, also if this one has written it. So of a
 //! report that is as the mirror shows, the API server is asked, when it is its turn; but not if the mirror is known to
-//! be new enough, by what was written of other PEs meanwhile: where many tell at once, few have to be asked for.
+//! be new enough, by what was written of other PEs meanwhile: where many tell at once, few have to be asked for. Those
+//! who wait for the answer look themselves from time to time whether it is, so that what is stored already does not wait
+//! until all is written that others have told.
 //!
 //! Knows: PEs, what the mirror shows of them, who says in which regions they are. Must not know: HTTP, who may tell.
 //!
@@ -30,7 +32,7 @@ use crate::owner::owner_of_child;
 use crate::status_changes::{StatusChanges, Unchanged};
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +51,8 @@ pub(super) const AT_A_TIME: usize = 6;
 const OF_NAMESPACE: usize = 4;
 /// What another replica had begun to write when the PE was led here has mostly had its effect after that.
 const EFFECT: Duration = Duration::from_secs(1);
+/// How often somebody who waits looks whether the mirror is known to show what was told.
+const LOOK: Duration = Duration::from_millis(100);
 /// The longest pause that the runtime makes before it tells again.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
@@ -79,6 +83,8 @@ pub(super) struct Reports {
 #[derive(Default)]
 struct Inner {
     waiting: HashMap<Key, Waiting>,
+    /// PEs of which something is being written.
+    writing: HashSet<Key>,
     paces: HashMap<Key, Pace>,
 }
 
@@ -208,10 +214,11 @@ impl Reports {
         uid: Option<String>,
         report: ReportedConnectivity,
     ) -> Result<(), Refusal> {
-        let (answer, answered) = oneshot::channel();
+        let (answer, mut answered) = oneshot::channel();
+        let told = Instant::now();
         let new = Waiting {
             uid,
-            told: Instant::now(),
+            told,
             is_news: true,
             is_withdrawn: false,
             losses: Losses::of(&report),
@@ -224,11 +231,43 @@ impl Reports {
             return Ok(());
         }
         self.queue.add(pe.clone());
-        match timeout(WITHIN, answered).await {
+        let looks = async {
+            loop {
+                match timeout(LOOK, &mut answered).await {
+                    Err(_) if self.is_stored(pe, told) => return Ok(Ok(())),
+                    Err(_) => {}
+                    Ok(answer) => return answer,
+                }
+            }
+        };
+        match timeout(WITHIN, looks).await {
             Ok(Ok(answer)) => answer,
             // The worker has ended, or does not come to it.
             Ok(Err(_)) | Err(_) => Err(too_long()),
         }
+    }
+
+    /// Whether the last word of the PE is what it has told at this moment, and is known to be stored by what the mirror
+    /// shows: then it has been heard, and nothing is written.
+    fn is_stored(&self, pe: &Key, told: Instant) -> bool {
+        let now = Instant::now();
+        if !self.mirror.is_as_of(pe, known_until(told, now)) {
+            return false;
+        }
+        let Some(shown) = self.mirror.get(pe) else { return false };
+        let mut inner = self.inner.lock();
+        let Inner { waiting: all, writing, paces } = &mut *inner;
+        let Entry::Occupied(entry) = all.entry(pe.clone()) else { return false };
+        let waiting = entry.get();
+        let is_last = waiting.told == told && !waiting.is_withdrawn && waiting.uid == shown.metadata.uid;
+        let is_quiet = paces.get(pe).is_none_or(|pace| pace.rest(now).is_zero());
+        let losses = waiting.losses.and(waiting.begun);
+        if !is_last || !is_quiet || writing.contains(pe) || changed(&shown, &waiting.report, losses).is_some() {
+            return false;
+        }
+        entry.remove().answer(&Ok(()));
+        paces.entry(pe.clone()).or_default().count(now);
+        true
     }
 
     /// Regions of PEs that have told of connections which they lost, as long as nothing of that is known to be stored.
@@ -328,6 +367,7 @@ impl<C: Cluster> Work<C> {
         })
         .knowing(known_until);
         let made = self.statuses.of(self.priority(pe)).make(&self.mirror, pe, &change).await;
+        self.inner.lock().writing.remove(pe);
         // What the mirror does not show is stored nevertheless.
         let is_stored = matches!(&made, Ok(_) | Err(Unchanged::Unseen));
         self.end(pe, is_stored, made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(pe, why)))
@@ -354,7 +394,7 @@ impl<C: Cluster> Work<C> {
     fn begin(&self, pe: &Key) -> Turn {
         let (are_led_away, now) = ((self.are_led_away)(), Instant::now());
         let mut inner = self.inner.lock();
-        let Inner { waiting: all, paces } = &mut *inner;
+        let Inner { waiting: all, writing, paces } = &mut *inner;
         let Some(waiting) = all.get_mut(pe) else { return Turn::Nothing };
         let is_awaited = waiting.answers.iter().any(|answer| !answer.is_closed());
         if !is_awaited && (are_led_away || waiting.told.elapsed() > KEPT_FOR) {
@@ -378,9 +418,10 @@ impl<C: Cluster> Work<C> {
         }
         waiting.is_news = report != waiting.report;
         waiting.begun = waiting.begun.and(std::mem::take(&mut waiting.losses));
+        writing.insert(pe.clone());
         Turn::Write(Writing {
             uid: waiting.uid.clone(),
-            known_until: waiting.told.max(now.checked_sub(EFFECT).unwrap_or(waiting.told)),
+            known_until: known_until(waiting.told, now),
             report,
             is_withdrawn: waiting.is_withdrawn,
             losses: waiting.begun,
@@ -391,7 +432,7 @@ impl<C: Cluster> Work<C> {
     /// word waits for the end of a pause.
     fn end(&self, pe: &Key, is_stored: bool, result: Result<(), Refusal>) -> Result<Outcome, Refusal> {
         let mut inner = self.inner.lock();
-        let Inner { waiting: all, paces } = &mut *inner;
+        let Inner { waiting: all, paces, .. } = &mut *inner;
         if self.mirror.contains(pe) && !matches!(&result, Err(Refusal::Later(_) | Refusal::Absent(_))) {
             paces.entry(pe.clone()).or_default().count(Instant::now());
         }
@@ -446,6 +487,11 @@ impl Writing {
         let known = connectivity(before).filter(|known| known.launch_count == self.report.launch_count)?;
         if before.spec.consistent_regions.is_empty() { None } else { changed(before, known, self.losses) }
     }
+}
+
+/// What was there by then must be known, of a PE that has told this, to write nothing.
+fn known_until(told: Instant, now: Instant) -> Instant {
+    told.max(now.checked_sub(EFFECT).unwrap_or(told))
 }
 
 /// There is no PE any more that has told something.

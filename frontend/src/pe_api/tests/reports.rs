@@ -372,6 +372,53 @@ async fn what_was_written_since_a_pe_has_told_costs_others_their_read() {
     }
 }
 
+/// It is answered before its turn, which comes after all that others have told before.
+#[tokio::test(start_paused = true)]
+async fn what_is_known_to_be_stored_does_not_wait_for_the_writes_of_others() {
+    // what is stored of the PE, and what it tells -> milliseconds until the answer, at most
+    for (stored, tells, within) in [("Full", "Full", 260), ("Partial", "Full", 450)] {
+        let mut told = Told::of(many);
+        let all = std::iter::once(told.tells(0, 1, stored)).chain(OTHERS.map(|pe| told.tells(0, pe, "Full"))).collect();
+        assert_eq!(told.answers(all).await, vec![204; 13]);
+        told.passes(60).await;
+        told.slow.store(100, Ordering::SeqCst);
+        let begin = Instant::now();
+        let this = told.tells(50, 1, tells);
+        let timed: BoxFuture<'static, u16> = Box::pin(async move {
+            let answer = this.await;
+            let took = begin.elapsed();
+            assert!(took <= Duration::from_millis(within), "{stored} {tells}: {took:?}");
+            assert!(took > Duration::from_millis(within - 100), "{stored} {tells}: {took:?}");
+            answer
+        });
+        let all = OTHERS.map(|pe| told.tells(0, pe, "Partial")).chain(std::iter::once(timed)).collect();
+        assert_eq!(told.answers(all).await, vec![204; 13]);
+        assert_eq!(format!("{:?}", told.stored("srcjob-1")), tells);
+        assert_eq!(told.cluster.reports.waiting(), 0);
+    }
+}
+
+/// What is being written of the PE itself may come after what the mirror shows.
+#[tokio::test(start_paused = true)]
+async fn what_is_stored_counts_for_nothing_while_something_else_is_being_written_of_the_pe() {
+    let mut told = Told::of(many);
+    assert_eq!(told.answers(OTHERS.map(|pe| told.tells(0, pe, "Full")).collect()).await, vec![204; 12]);
+    told.passes(60).await;
+    told.slow.store(300, Ordering::SeqCst);
+    let first = OTHERS.start;
+    let all = vec![
+        told.tells(0, first, "Partial"),
+        told.tells(10, first, "Full"),
+        // What is written of others shows that the mirror is new enough.
+        told.tells(20, first + 1, "Partial"),
+        told.tells(30, first + 2, "Partial"),
+    ];
+    assert_eq!(told.answers(all).await, vec![204; 4]);
+    let pe = format!("srcjob-{first}");
+    assert_eq!(told.written()[&pe][1..], [Connectivity::Partial, Connectivity::Full]);
+    assert_eq!(told.stored(&pe), Connectivity::Full);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pe_that_tells_something_else_again_and_again_is_written_now_and_then_and_its_last_word_counts() {
     let mut told = Told::of(jobs);
