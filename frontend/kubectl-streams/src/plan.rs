@@ -5,7 +5,9 @@
 
 use super::options::{PlanOptions, TlsOptions};
 use super::words::{self, one_line, pes};
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use std::error::Error;
 use std::io::Write as _;
 use std::iter::successors;
@@ -27,6 +29,9 @@ const TOKEN: &str = "kubectl create token SERVICEACCOUNT --audience streams-fron
 /// How the elasticity API is reached.
 const REACH: &str =
     "to reach the elasticity API: kubectl -n streams-system port-forward service/streams-frontend 50052";
+/// What is said when TLS cannot even begin, of which the library does not say whose fault it is.
+const OWN_FILES: &str = "TLS to the elasticity API by --tls-ca, --tls-cert and --tls-key (keys that can be used: \
+                         P-256, P-384, Ed25519, RSA of 2048 to 4096 bits)";
 /// Longest answer, in bytes: a thousand PEs, each with short texts.
 const ANSWER_MAX: usize = 16 << 20;
 
@@ -35,7 +40,7 @@ pub(crate) async fn plan(namespace: &str, options: PlanOptions) -> anyhow::Resul
     let (address, tls) = secured(options.endpoint.clone(), &options.tls)?;
     let mut endpoint = Endpoint::from_shared(address.clone()).context("--endpoint")?.connect_timeout(CONNECT);
     if let Some(tls) = tls {
-        endpoint = endpoint.tls_config(tls).context("TLS to the elasticity API")?;
+        endpoint = endpoint.tls_config(tls).context(OWN_FILES)?;
     }
     let channel = endpoint.connect().await.with_context(|| not_reached(&address))?;
     let (timeout, token) = (options.timeout, options.token_file.as_deref().map(bearer).transpose()?);
@@ -63,7 +68,11 @@ fn secured(address: String, tls: &TlsOptions) -> anyhow::Result<(String, Option<
         return Ok((address, None));
     };
     let pem = |file: &Path| std::fs::read(file).with_context(|| file.display().to_string());
-    let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(authority)?));
+    let trusted = pem(authority)?;
+    // The library takes what has none, and then trusts nobody.
+    let has_one = CertificateDer::pem_slice_iter(&trusted).next().is_some_and(|found| found.is_ok());
+    ensure!(has_one, "--tls-ca {}: there is no certificate in it", authority.display());
+    let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(trusted));
     if let Some(name) = tls_server_name {
         config = config.domain_name(name);
     }
@@ -79,9 +88,12 @@ fn secured(address: String, tls: &TlsOptions) -> anyhow::Result<(String, Option<
 }
 
 fn not_reached(address: &str) -> String {
-    // What speaks TLS ends connections in plain text, and those that show a certificate that it does not trust.
+    // What speaks TLS ends connections in plain text, and those that show a certificate that it does not trust. It does
+    // say why, but the library often writes before it has read that, and then knows only that the connection has ended.
     let tls = if address.starts_with("https://") {
-        "do both sides trust the certificates, and are these still good (--tls-ca, --tls-cert)?"
+        "do both sides trust the certificates, and are these still good (--tls-ca, --tls-cert: openssl x509 -noout \
+         -subject -issuer -dates -in FILE)? is that of the frontend for this name (--tls-server-name)? the log of the \
+         frontend says why a handshake failed there;"
     } else {
         "does it speak TLS (--tls-ca)?"
     };
@@ -110,7 +122,8 @@ fn failure(status: Status, address: &str, shows_token: bool) -> anyhow::Error {
     } else if status.code() == Code::Unauthenticated && !shows_token {
         // What the frontend says is for programs: it names metadata of a call, which is not to be typed here. Of a
         // certificate it says what is wrong with it.
-        anyhow!("the frontend asks who calls ({said}): name a file with a token by --token-file; {TOKEN}")
+        let or = if address.starts_with("https://") { ", or a certificate by --tls-cert and --tls-key" } else { "" };
+        anyhow!("the frontend asks who calls ({said}): name a file with a token by --token-file{or}; {TOKEN}")
     } else if status.code() == Code::Unauthenticated {
         anyhow!("the token in --token-file is not taken ({said}); {TOKEN}")
     } else {
@@ -210,7 +223,9 @@ mod tests {
     #[test]
     fn whoever_names_an_authority_speaks_tls() {
         let authority = std::env::temp_dir().join(format!("kubectl-streams-{}-authority", std::process::id()));
-        std::fs::write(&authority, "").unwrap();
+        std::fs::write(&authority, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+        let empty = std::env::temp_dir().join(format!("kubectl-streams-{}-no-authority", std::process::id()));
+        std::fs::write(&empty, "").unwrap();
         let tls = |tls_ca: Option<&Path>| TlsOptions {
             tls_ca: tls_ca.map(Path::to_owned),
             tls_server_name: None,
@@ -223,13 +238,16 @@ mod tests {
             ("http://a:1", Some(authority.as_path()), Some(("https://a:1", true))),
             ("https://a:1", Some(authority.as_path()), Some(("https://a:1", true))),
             ("https://a:1", Some(Path::new("/nowhere")), None),
+            ("https://a:1", Some(empty.as_path()), None),
         ];
         for (address, ca, expected) in table {
             let found = secured(address.to_owned(), &tls(ca)).ok();
             let found = found.as_ref().map(|(address, tls)| (address.as_str(), tls.is_some()));
             assert_eq!(found, expected, "{address} {ca:?}");
         }
-        std::fs::remove_file(&authority).unwrap();
+        for file in [authority, empty] {
+            std::fs::remove_file(file).unwrap();
+        }
     }
 
     /// Somebody takes the connection and ends it, as `kubectl port-forward` does when its pod is gone.
@@ -287,11 +305,14 @@ mod tests {
     #[test]
     fn whoever_needs_a_token_hears_of_the_option_and_where_to_get_one() {
         let made = "kubectl create token SERVICEACCOUNT --audience streams-frontend > FILE makes one";
-        for (shows_token, expected) in [
-            (false, "the frontend asks who calls (send it): name a file with a token by --token-file"),
-            (true, "the token in --token-file is not taken (send it)"),
+        let asks = "the frontend asks who calls (send it): name a file with a token by --token-file";
+        let asks_over_tls = format!("{asks}, or a certificate by --tls-cert and --tls-key");
+        for (address, shows_token, expected) in [
+            ("http://a", false, asks),
+            ("https://a", false, asks_over_tls.as_str()),
+            ("http://a", true, "the token in --token-file is not taken (send it)"),
         ] {
-            let told = failure(Status::unauthenticated("send it"), "http://a", shows_token).to_string();
+            let told = failure(Status::unauthenticated("send it"), address, shows_token).to_string();
             assert_eq!(told, format!("{expected}; {made}"));
         }
     }

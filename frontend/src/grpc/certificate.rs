@@ -24,6 +24,11 @@ pub(crate) struct Certificate {
     owner: Result<Arc<Subject>, Worthless>,
 }
 
+/// Travels with the calls of a connection on which a certificate was asked for, and none was shown. Libraries keep one
+/// back that no authority has signed which the frontend names, and nobody but the frontend could say so to the caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unshown;
+
 /// Why a certificate does not say who calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Worthless {

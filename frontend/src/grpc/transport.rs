@@ -16,7 +16,7 @@
 //! the clock of its stream says so.
 
 use super::arrival::Arrival;
-use super::certificate::Certificate;
+use super::certificate::{Certificate, Unshown};
 use super::deadline;
 use super::status::{self, LATER};
 use crate::call_figures::ServedCalls;
@@ -136,11 +136,13 @@ pub(crate) async fn serve(
         async move { placed }
     });
     let of_handshakes = figures.clone();
-    let service = move |caller: &Arc<Caller>, certificate: Option<Arc<Certificate>>| {
+    let service = move |caller: &Arc<Caller>, certificate: Option<Arc<Certificate>>, is_asked: bool| {
         let (caller, routes, figures) = (Arc::clone(caller), routes.clone(), figures.clone());
         tower::service_fn(move |mut request: Request<Body>| {
-            if let Some(certificate) = &certificate {
-                request.extensions_mut().insert(Arc::clone(certificate));
+            match &certificate {
+                Some(certificate) => _ = request.extensions_mut().insert(Arc::clone(certificate)),
+                None if is_asked => _ = request.extensions_mut().insert(Unshown),
+                None => {}
             }
             let call = figures.begin(request.uri().path());
             let answered = answer(routes.clone(), Arc::clone(&caller), request);
@@ -149,16 +151,17 @@ pub(crate) async fn serve(
     };
     match tls {
         None => {
-            let admit = move |socket: &Greeted<Placed>| Some(service(socket.get_ref().held(), None));
+            let admit = move |socket: &Greeted<Placed>| Some(service(socket.get_ref().held(), None, false));
             server.serve(connections::greeted(incoming), admit, stop).await;
         }
         Some(tls) => {
-            let secured = tls.clone().accept(incoming, move || of_handshakes.handshake_has_failed());
+            let failed = move || of_handshakes.handshake_has_failed();
+            let secured = tls.clone().accept(incoming, |socket: &Placed| Some(socket.held().address), failed);
             let incoming = connections::greeted(secured);
             let admit = move |socket: &Greeted<Secured<Placed>>| {
                 let secured = socket.get_ref();
                 let certificate = tls.shown_on(secured).map(|shown| Arc::new(Certificate::new(shown)));
-                Some(service(secured.get_ref().0.held(), certificate))
+                Some(service(secured.get_ref().0.held(), certificate, tls.asks()))
             };
             server.serve(incoming, admit, stop).await;
         }

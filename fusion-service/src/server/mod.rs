@@ -96,6 +96,7 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::{LayerExt, Routes};
+use tonic::transport::server::Connected as _;
 
 /// Bytes of the largest request: an ADL and a layout of the largest size each, and the other fields.
 const LARGEST_REQUEST: usize = 192 << 20;
@@ -200,7 +201,10 @@ impl Server {
             match tls {
                 None => transport.serve(connections::greeted(incoming), |_| Some(routes.clone()), stop).await,
                 Some(tls) => {
-                    let incoming = connections::greeted(tls.accept(incoming, || {}));
+                    let address = |caller: &connections::Connection| {
+                        Some(caller.connect_info().remote_addr()?.ip().to_canonical())
+                    };
+                    let incoming = connections::greeted(tls.accept(incoming, address, || {}));
                     transport.serve(incoming, |_| Some(routes.clone()), stop).await;
                 }
             }

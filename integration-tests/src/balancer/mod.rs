@@ -15,9 +15,11 @@
 pub mod decision;
 pub mod metric;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use decision::{History, Wish};
 use metric::Metric;
+use std::error::Error;
+use std::iter::successors;
 use std::path::PathBuf;
 use std::time::Duration;
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
@@ -45,7 +47,7 @@ pub enum Source {
 /// Where the elasticity API is, and how a balancer and the API show each other who they are.
 #[derive(Clone, Debug, Default)]
 pub struct Address {
-    /// A URL with http, or with https where there is TLS.
+    /// A URL with http, which may be left out, or with https where there is TLS.
     pub url: String,
     /// A file with a token to show.
     pub token_file: Option<PathBuf>,
@@ -60,12 +62,11 @@ pub struct Address {
 impl Address {
     /// A connection, which need not be there yet, with files as they are now.
     fn connect(&self) -> Result<ElasticityServiceClient<Channel>> {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("http", &self.url));
         // Whoever names an authority does not mean plain text, in which a token could be read.
-        let url = match (&self.authority, self.url.strip_prefix("http://")) {
-            (Some(_), Some(rest)) => format!("https://{rest}"),
-            _ => self.url.clone(),
-        };
-        let mut endpoint = Endpoint::from_shared(url).with_context(|| self.url.clone())?;
+        let scheme = if self.authority.is_some() && scheme == "http" { "https" } else { scheme };
+        ensure!(scheme != "https" || self.authority.is_some(), "{}: it is not said whom to trust (--tls-ca)", self.url);
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{rest}")).with_context(|| self.url.clone())?;
         if let Some(authority) = &self.authority {
             let pem = |file: &PathBuf| std::fs::read(file).with_context(|| file.display().to_string());
             let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(authority)?));
@@ -238,7 +239,7 @@ impl Balancer {
         let mut request = Request::new(message);
         request.set_timeout(within);
         if let Some(file) = &self.address.token_file {
-            let token = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+            let token = std::fs::read_to_string(file).with_context(|| format!("the token in {}", file.display()))?;
             let value = format!("Bearer {}", token.trim()).parse().context("that is no token")?;
             request.metadata_mut().insert("authorization", value);
         }
@@ -255,7 +256,7 @@ impl Balancer {
         let after = status.get_error_details().retry_info().and_then(|info| info.retry_delay);
         let reason = reason(status);
         let code = if reason.is_empty() { format!("{:?}", status.code()) } else { reason };
-        Outcome::NotNow(format!("{code}: {}", status.message()), after)
+        Outcome::NotNow(format!("{code}: {}", with_causes(status)), after)
     }
 }
 
@@ -266,6 +267,18 @@ fn leaves_open(code: Code) -> bool {
         code,
         Code::InvalidArgument | Code::NotFound | Code::FailedPrecondition | Code::AlreadyExists | Code::Aborted
     )
+}
+
+/// What a status says. One that the own library makes, such as of a handshake that failed, says why only in its causes.
+fn with_causes(status: &Status) -> String {
+    let mut said = status.message().to_owned();
+    for cause in successors(status.source(), |cause: &&(dyn Error + 'static)| (*cause).source()) {
+        let cause = cause.to_string();
+        if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
 }
 
 fn reason(status: &Status) -> String {
@@ -285,6 +298,24 @@ mod tests {
             assert_eq!((asked.width, asked.expected, asked.key == "k"), (width, expected, is_same));
         }
         assert_ne!(Unanswered::again(None, 3, 2).key, Unanswered::again(None, 3, 2).key);
+    }
+
+    #[test]
+    fn what_the_own_library_says_is_told_with_its_causes() {
+        let ended = std::io::Error::other("received fatal alert: CertificateExpired");
+        let mut status = Status::unknown("transport error");
+        status.set_source(std::sync::Arc::new(ended));
+        assert_eq!(with_causes(&status), "transport error: received fatal alert: CertificateExpired");
+        assert_eq!(with_causes(&Status::unavailable("later")), "later");
+    }
+
+    /// By the name of an authority TLS is meant, and by https an authority is needed.
+    #[tokio::test]
+    async fn an_address_says_whether_tls_is_spoken() {
+        for (url, expected) in [("localhost:1", true), ("http://localhost:1", true), ("https://localhost:1", false)] {
+            let address = Address { url: url.to_owned(), ..Address::default() };
+            assert_eq!(address.connect().is_ok(), expected, "{url}");
+        }
     }
 
     /// Without its key nobody finds the request that the first call has stored.

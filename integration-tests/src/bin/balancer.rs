@@ -24,7 +24,8 @@ use streams_proto::elasticity::v1::GetRegionRequest;
     balancer --api http://streams-frontend.streams-system:50052 --token-file /var/run/streams/token --job sensors \\
       --region Clean --metrics http://sensors-exporter:8080/metrics --metric 'sensors_backlog{region=\"Clean\"}'
 
-  The same with a certificate in place of the token, where the API speaks TLS and has been told who may sign it:
+  The same with a certificate in place of the token, where the API speaks TLS and has been told who may sign it
+  (deploy/README.md says where these files come from, and what a pod needs for TLS and a token):
     balancer --api https://streams-frontend.streams-system:50052 --tls-ca /tls/ca.crt --tls-cert /tls/tls.crt \\
       --tls-key /tls/tls.key --job sensors --region Clean --metrics http://sensors-exporter:8080/metrics \\
       --metric 'sensors_backlog{region=\"Clean\"}'
@@ -32,7 +33,7 @@ use streams_proto::elasticity::v1::GetRegionRequest;
   Load: as many resizes one after another as there are in a minute, and how long they took:
     balancer --job sensors --region Clean --swing --min 2 --max 8 --every-seconds 0 --for-seconds 60")]
 struct Arguments {
-    /// The elasticity API.
+    /// The elasticity API: a URL with http, or with https where --tls-ca is given.
     #[arg(long, default_value = "http://localhost:50052", value_name = "URL")]
     api: String,
     /// A file with a token to show where the elasticity API asks who calls. It is read for each call.

@@ -12,14 +12,18 @@
 //! Knows: PEM files, rustls. Must not know: what is said over the connections.
 //!
 //! Invariants: of what a caller shows nothing is verified that takes longer than a few signatures. Handshakes hold up
-//! neither each other nor who accepts connections, and end when nobody accepts any more.
+//! neither each other nor who accepts connections, and end when nobody accepts any more. Why they fail is told
+//! (`failures`), but no caller fills the log.
 
+mod failures;
+
+use self::failures::Failures;
 use anyhow::{Context as _, anyhow, ensure};
 use futures::{Stream, StreamExt as _};
 use parking_lot::Mutex;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -31,7 +35,7 @@ use rustls::{
 use std::fmt::{self, Debug, Formatter};
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,6 +93,8 @@ struct Renewed<C> {
     make: Make<C>,
     /// What counts while the files cannot be used. `None`: what counted before.
     otherwise: Option<Arc<C>>,
+    /// Whether what was made of files is no more than that, which is no good news.
+    is_nobody: fn(&C) -> bool,
     current: Mutex<Current<C>>,
 }
 
@@ -104,12 +110,16 @@ impl<C> Renewed<C> {
         let contents = read(&files)?;
         let made = Arc::new(make(&contents).with_context(|| named(&files))?);
         let current = Mutex::new(Current { contents, made, looked_at: Instant::now(), is_failing: false });
-        Ok(Self { files, make, otherwise: None, current })
+        Ok(Self { files, make, otherwise: None, is_nobody: |_| false, current })
     }
 
-    /// The same, which falls back to this while the files cannot be used.
-    fn or(self, otherwise: C) -> Self {
-        Self { otherwise: Some(Arc::new(otherwise)), ..self }
+    /// The same, which falls back to this while the files cannot be used, or say no more than this.
+    fn or(self, otherwise: C, is_nobody: fn(&C) -> bool) -> Self {
+        let renewed = Self { otherwise: Some(Arc::new(otherwise)), is_nobody, ..self };
+        if is_nobody(&renewed.current.lock().made) {
+            tracing::warn!(files = named(&renewed.files), "{NOBODY}");
+        }
+        renewed
     }
 
     fn current(&self) -> Arc<C> {
@@ -126,7 +136,12 @@ impl<C> Renewed<C> {
             Ok(renewed) => {
                 current.is_failing = false;
                 if let Some((contents, made)) = renewed {
-                    tracing::info!(files = named(&self.files), "new certificates");
+                    let files = named(&self.files);
+                    if (self.is_nobody)(&made) {
+                        tracing::warn!(files, "{NOBODY}");
+                    } else {
+                        tracing::info!(files, "new certificates");
+                    }
                     (current.contents, current.made) = (contents, Arc::new(made));
                 }
             }
@@ -161,13 +176,34 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn chain(pem: &[u8]) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().context("no certificate")?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let chain = chain.map_err(unreadable).context("no certificate")?;
     ensure!(!chain.is_empty(), "no certificate");
     Ok(chain)
 }
 
 fn key(pem: &[u8]) -> anyhow::Result<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_slice(pem).context("no private key")
+    PrivateKeyDer::from_pem_slice(pem).map_err(unreadable).context("no private key")
+}
+
+/// The library says the bytes of the lines that are missing or wrong.
+fn unreadable(error: pem::Error) -> anyhow::Error {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => anyhow!("the end of it is missing"),
+        pem::Error::IllegalSectionStart { .. } => anyhow!("a line that begins it is no such line"),
+        pem::Error::NoItemsFound => anyhow!("there is none that is not encrypted"),
+        error => error.into(),
+    }
+}
+
+/// The library says of a key that it is none, whatever keeps it from being used.
+fn unusable(error: Error) -> anyhow::Error {
+    match error {
+        Error::General(_) => {
+            anyhow!("the key is none of those that can be used: P-256, P-384, Ed25519, RSA of 2048 to 4096 bits")
+        }
+        error => error.into(),
+    }
 }
 
 fn roots(pem: &[u8]) -> anyhow::Result<Arc<RootCertStore>> {
@@ -180,7 +216,8 @@ fn roots(pem: &[u8]) -> anyhow::Result<Arc<RootCertStore>> {
 
 fn certified(contents: &[Vec<u8>]) -> anyhow::Result<CertifiedKey> {
     let [certificate, private] = contents else { return Err(anyhow!("no pair")) };
-    CertifiedKey::from_der(chain(certificate)?, key(private)?, &provider()).context("certificate and key")
+    let certified = CertifiedKey::from_der(chain(certificate)?, key(private)?, &provider());
+    certified.map_err(unusable).context("certificate and key")
 }
 
 /// Said when no certificate of a caller is trusted.
@@ -200,7 +237,6 @@ impl Callers {
     /// Trusts whom one of these has signed. A file that is there and empty says that nobody may sign.
     fn of(authority: &[u8], is_needed: bool) -> anyhow::Result<Self> {
         if authority.trim_ascii().is_empty() {
-            tracing::warn!("{NOBODY}");
             return Ok(Self::trusting_nobody(is_needed));
         }
         let trusting = WebPkiClientVerifier::builder_with_provider(roots(authority)?, provider());
@@ -288,7 +324,8 @@ impl Server {
         let callers = files.client_authority.map(|authority| {
             let make = move |contents: &[Vec<u8>]| Callers::of(&contents.concat(), is_needed);
             let callers = Renewed::<Callers>::new(vec![authority], Box::new(make))?;
-            Ok::<_, anyhow::Error>(callers.or(Callers::trusting_nobody(is_needed)))
+            let is_nobody = |callers: &Callers| callers.trusting.is_none();
+            Ok::<_, anyhow::Error>(callers.or(Callers::trusting_nobody(is_needed), is_nobody))
         });
         Ok(Self { builder, pair, callers: callers.transpose()?, made: Mutex::default() })
     }
@@ -322,7 +359,8 @@ fn client_config(contents: &[Vec<u8>]) -> anyhow::Result<ClientConfig> {
     let config = config.with_root_certificates(roots(authority)?);
     let mut config = match pair {
         [certificate, private] => {
-            config.with_client_auth_cert(chain(certificate)?, key(private)?).context("certificate and key")?
+            let config = config.with_client_auth_cert(chain(certificate)?, key(private)?);
+            config.map_err(unusable).context("certificate and key")?
         }
         _ => config.with_no_client_auth(),
     };
@@ -361,6 +399,12 @@ impl Acceptor {
         Ok(Self(Arc::new(Server::new(files, false)?)))
     }
 
+    /// Whether callers are asked for a certificate.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.0.callers.is_some()
+    }
+
     /// The certificate that a caller has shown on a connection, if it has.
     pub fn shown_on<T>(&self, connection: &Secured<T>) -> Option<Shown> {
         let (own, others) = connection.get_ref().1.peer_certificates()?.split_first()?;
@@ -369,46 +413,58 @@ impl Acceptor {
     }
 
     /// Secures connections, many at the same time, each in a task of its own: what is computed for one holds up neither
-    /// others nor whoever waits for them. Those on which that fails are closed, and `failed` is told of each.
+    /// others nor whoever waits for them. Those on which that fails are closed, and `failed` is told of each. `address`
+    /// says whose they are, for the log.
     pub fn accept<T>(
         self,
         incoming: impl Stream<Item = io::Result<T>>,
+        address: impl Fn(&T) -> Option<IpAddr>,
         failed: impl Fn(),
     ) -> impl Stream<Item = io::Result<Secured<T>>>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let secured = incoming.map(move |connection| {
-            let task = connection
-                .map(|connection| AbortOnDropHandle::new(tokio::spawn(handshake(self.0.config(), connection))));
+            let task = connection.map(|connection| {
+                let address = address(&connection);
+                (address, AbortOnDropHandle::new(tokio::spawn(handshake(self.0.config(), connection))))
+            });
             async move {
-                match task {
-                    Ok(task) => task.await.ok().flatten().map(Ok),
-                    Err(error) => Some(Err(error)),
+                let (address, task) = match task {
+                    Ok(task) => task,
+                    Err(error) => return Ok(Err(error)),
+                };
+                match task.await {
+                    Ok(Ok(secured)) => Ok(Ok(secured)),
+                    Ok(Err(why)) => Err((address, why)),
+                    Err(error) => Err((address, error.to_string())),
                 }
             }
         });
-        secured.buffer_unordered(HANDSHAKES).filter_map(move |connection| {
-            if connection.is_none() {
-                failed();
-            }
-            async move { connection }
+        let failures = Failures::default();
+        secured.buffer_unordered(HANDSHAKES).filter_map(move |secured| {
+            let secured = match secured {
+                Ok(secured) => Some(secured),
+                Err((address, why)) => {
+                    failures.tell(address, &why);
+                    failed();
+                    None
+                }
+            };
+            async move { secured }
         })
     }
 }
 
-/// Secures a connection; `None` if that fails.
-async fn handshake<T>(config: Arc<ServerConfig>, connection: T) -> Option<Secured<T>>
+/// Secures a connection, or says why that fails.
+async fn handshake<T>(config: Arc<ServerConfig>, connection: T) -> Result<Secured<T>, String>
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let failed = match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(connection)).await {
-        Ok(Ok(secured)) => return Some(secured),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("not finished in {HANDSHAKE:?}"),
-    };
-    tracing::debug!(error = failed, "a caller's TLS handshake failed");
-    None
+    match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(connection)).await {
+        Ok(secured) => secured.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("not finished in {HANDSHAKE:?}")),
+    }
 }
 
 /// The certificate that a caller has shown on its connection.

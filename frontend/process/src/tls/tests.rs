@@ -89,7 +89,7 @@ async fn serve(acceptor: Acceptor) -> SocketAddr {
         let accepted = listener.accept().await.map(|(stream, _)| stream);
         Some((accepted, listener))
     });
-    let secured = acceptor.accept(incoming, || {});
+    let secured = acceptor.accept(incoming, |_| None, || {});
     tokio::spawn(async move {
         let mut secured = std::pin::pin!(secured);
         while let Some(Ok(mut stream)) = secured.next().await {
@@ -220,7 +220,7 @@ async fn shown(acceptor: &Acceptor, connector: Connector) -> Shown {
     let address = listener.local_addr().unwrap();
     let connecting = tokio::spawn(async move { connector.connect(address).await });
     let incoming = stream::iter([listener.accept().await.map(|(stream, _)| stream)]);
-    let mut secured = std::pin::pin!(acceptor.clone().accept(incoming, || {}));
+    let mut secured = std::pin::pin!(acceptor.clone().accept(incoming, |_| None, || {}));
     let connection = secured.next().await.unwrap().unwrap();
     let _caller = connecting.await.unwrap().unwrap();
     acceptor.shown_on(&connection).unwrap()
@@ -328,7 +328,7 @@ async fn a_handshake_that_computes_for_ever_keeps_no_other_from_being_made() {
     let ((_first, first), (second, other)) = (duplex(64 << 10), duplex(64 << 10));
     let incoming = stream::iter([Ok(Stalling(first, Some(stalled))), Ok(Stalling(other, None))]);
     let accepting = tokio::spawn(async move {
-        let mut secured = std::pin::pin!(acceptor.accept(incoming, || {}));
+        let mut secured = std::pin::pin!(acceptor.accept(incoming, |_| None, || {}));
         secured.next().await.is_some_and(|secured| secured.is_ok())
     });
     let Connector { config, server } = files.connector(false);
@@ -346,7 +346,7 @@ async fn handshakes_end_with_who_accepts_and_those_that_fail_are_told() {
     let ((mut silent, first), (mut plain, second)) = (duplex(1 << 10), duplex(1 << 10));
     plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     let incoming = stream::iter([Ok(first), Ok(second)]).chain(stream::pending());
-    let mut secured = Box::pin(acceptor.accept(incoming, || *failed.lock() += 1));
+    let mut secured = Box::pin(acceptor.accept(incoming, |_| None, || *failed.lock() += 1));
     let mut heard = Vec::new();
     tokio::select! {
         _ = secured.next() => panic!("somebody is secured"),
@@ -382,6 +382,19 @@ fn what_is_wrong_with_files_at_the_start_is_said_with_their_names() {
     let empty = ClientFiles { authority: files.path("empty.pem"), pair: None };
     let error = Connector::new(empty, NAME).unwrap_err();
     assert!(format!("{error:#}").contains("empty.pem"), "{error:#}");
+    // key, what is said of it
+    let of_p256 = fs::read_to_string(files.pair("server").key).unwrap();
+    let table = [
+        ("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "P-256"),
+        (of_p256.get(..40).unwrap(), "the end of it is missing"),
+        ("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n", "not encrypted"),
+    ];
+    for (key, expected) in table {
+        fs::write(files.path("other.key"), key).unwrap();
+        let pair = Pair { certificate: files.pair("server").certificate, key: files.path("other.key") };
+        let error = Acceptor::new(ServerFiles { pair, client_authority: None }).unwrap_err();
+        assert!(format!("{error:#}").contains(expected), "{error:#}");
+    }
     let named = ClientFiles { authority: files.path("ca.pem"), pair: None };
     assert!(Connector::new(named, "no name").unwrap_err().to_string().contains("'no name'"));
 }

@@ -587,7 +587,7 @@ async fn replicas_are_called_over_tls_by_who_trusts_them() {
         let service = ScriptedReplica { behaviour: Behaviour::Good, calls: Arc::default() };
         let service = FusionServiceServer::new(service).accept_compressed(CompressionEncoding::Zstd);
         let acceptor = Acceptor::new(ServerFiles { pair: pair.clone(), client_authority: None }).unwrap();
-        let incoming = acceptor.accept(TcpListenerStream::new(listener), || {});
+        let incoming = acceptor.accept(TcpListenerStream::new(listener), |_| None, || {});
         tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
         address
     };

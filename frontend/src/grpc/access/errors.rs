@@ -11,16 +11,29 @@ use std::time::Duration;
 use streams_places::Full;
 use tonic::{Code, Status};
 
+const NO_TOKEN: &str = "NO_TOKEN";
+
 /// It is not known who calls, and it does not help to ask again with the same token.
 pub(super) fn unauthenticated(domain: &str, why: Unusable, audiences: &[String]) -> Status {
-    let audiences = audiences.join(", ");
     let (reason, message) = match why {
-        Unusable::Missing => ("NO_TOKEN", "a token is needed: send the metadata `authorization: Bearer TOKEN`"),
+        Unusable::Missing => (NO_TOKEN, "a token is needed: send the metadata `authorization: Bearer TOKEN`"),
         Unusable::Malformed => ("INVALID_TOKEN", "what stands behind `authorization: Bearer` is no token"),
         Unusable::Nobodys => {
             ("INVALID_TOKEN", "the API server does not take the token: it is nobody's, has expired, or is for others")
         }
     };
+    of_token(domain, reason, message, audiences)
+}
+
+/// There is no token, nor a certificate, which was asked for.
+pub(super) fn unshown(domain: &str, audiences: &[String]) -> Status {
+    let message = "no certificate was shown (libraries show none that the authorities of the frontend have not \
+                   signed), and no token was sent: the metadata `authorization: Bearer TOKEN`";
+    of_token(domain, NO_TOKEN, message, audiences)
+}
+
+fn of_token(domain: &str, reason: &str, message: &str, audiences: &[String]) -> Status {
+    let audiences = audiences.join(", ");
     let details = details(domain, reason, &[("audience", &audiences)]);
     status(Code::Unauthenticated, &format!("{message} (of the audience {audiences})"), details)
 }

@@ -40,7 +40,7 @@ use self::answers::{Answers, KeptFor, Line, LineBounds, Unanswered};
 use self::reviewer::{Reviewer, Right};
 use self::token::{Digest, Unusable};
 use super::arrival::Arrival;
-use super::certificate::{Certificate, Worthless};
+use super::certificate::{Certificate, Unshown};
 use super::deadline;
 use super::places::CallerName;
 use super::subject::Subject;
@@ -165,7 +165,11 @@ impl Reviews {
             None => None,
         };
         let audiences = self.reviewer.audiences();
-        let token = token::of(headers).map_err(|why| no_token(domain, why, worthless, audiences))?;
+        let token = token::of(headers).map_err(|why| match (why, worthless) {
+            (Unusable::Missing, Some(worthless)) => errors::worthless(domain, worthless),
+            (Unusable::Missing, None) if extensions.get::<Unshown>().is_some() => errors::unshown(domain, audiences),
+            _ => errors::unauthenticated(domain, why, audiences),
+        })?;
         let digest = token.digest();
         let before = self.tokens.known(&digest);
         let (line, of) = match &before {
@@ -201,14 +205,6 @@ impl Reviews {
             found = timeout_at(patience.until, asked) => found.unwrap_or_else(|_| Err(patience.late())),
             () = self.stopping.cancelled() => Err(Unanswered::Stopping),
         }
-    }
-}
-
-/// Nobody is known by a token, nor by the certificate that was shown, if one was.
-fn no_token(domain: &str, why: Unusable, worthless: Option<Worthless>, audiences: &[String]) -> Status {
-    match worthless {
-        Some(worthless) if why == Unusable::Missing => errors::worthless(domain, worthless),
-        _ => errors::unauthenticated(domain, why, audiences),
     }
 }
 

@@ -107,6 +107,11 @@ async fn a_caller_is_known_by_its_certificate_and_without_one_by_its_token() {
         assert_eq!(heard, expected, "{:?} {token:?}", shown.map(|(certificate, _)| certificate));
     }
     assert!(!fake.asked().contains(&"bad".to_owned()), "nobody is asked about a token that does not matter");
+    // Whoever believes to show a certificate hears that it is not there, and not only of a token.
+    let n = || "n".to_owned();
+    let request = GetRegionRequest { namespace: n(), job: n(), region: n() };
+    let status = ElasticityServiceClient::new(connect(None).await.unwrap()).get_region(request).await.unwrap_err();
+    assert!(status.message().starts_with("no certificate was shown "), "{status}");
     HealthClient::new(connect(None).await.unwrap()).check(HealthCheckRequest::default()).await.unwrap();
 
     // A connection that there is does not keep a caller known whose authority has gone.
