@@ -28,6 +28,7 @@ use super::refusal::Refusal;
 use super::workers::Workers;
 use super::write::{Change, WITHIN, refusal_of, too_long};
 use crate::consistent_regions::members::Members;
+use crate::long_objects::is_long;
 use crate::owner::owner_of_child;
 use crate::status_changes::{StatusChanges, Unchanged};
 use parking_lot::Mutex;
@@ -86,6 +87,15 @@ struct Inner {
     /// PEs of which something is being written.
     writing: HashSet<Key>,
     paces: HashMap<Key, Pace>,
+}
+
+/// What a PE has told last, of which nothing is being written.
+#[derive(PartialEq)]
+struct LastWord {
+    uid: Option<String>,
+    report: ReportedConnectivity,
+    /// All that are not known to be stored.
+    losses: Losses,
 }
 
 /// How fast a PE tells.
@@ -254,19 +264,21 @@ impl Reports {
         if !self.mirror.is_as_of(pe, known_until(told, now)) {
             return false;
         }
-        let Some(shown) = self.mirror.get(pe) else { return false };
-        let mut inner = self.inner.lock();
-        let Inner { waiting: all, writing, paces } = &mut *inner;
-        let Entry::Occupied(entry) = all.entry(pe.clone()) else { return false };
-        let waiting = entry.get();
-        let is_last = waiting.told == told && !waiting.is_withdrawn && waiting.uid == shown.metadata.uid;
-        let is_quiet = paces.get(pe).is_none_or(|pace| pace.rest(now).is_zero());
-        let losses = waiting.losses.and(waiting.begun);
-        if !is_last || !is_quiet || writing.contains(pe) || changed(&shown, &waiting.report, losses).is_some() {
+        // The mirror is read after that: it shows what had been written of the PE by then, and nothing is being written.
+        let Some(word) = self.inner.lock().last_word(pe, told, now) else { return false };
+        let kept = self.mirror.kept(pe).filter(|kept| !is_long(kept.octets()));
+        let Some(shown) = kept.and_then(|kept| kept.read()) else { return false };
+        if shown.metadata.uid != word.uid || changed(&shown, &word.report, word.losses).is_some() {
             return false;
         }
-        entry.remove().answer(&Ok(()));
-        paces.entry(pe.clone()).or_default().count(now);
+        let mut inner = self.inner.lock();
+        if inner.last_word(pe, told, now) != Some(word) {
+            return false;
+        }
+        if let Some(mut waiting) = inner.waiting.remove(pe) {
+            waiting.answer(&Ok(()));
+        }
+        inner.paces.entry(pe.clone()).or_default().count(now);
         true
     }
 
@@ -346,6 +358,18 @@ impl Pace {
     /// How long nothing is written.
     fn rest(&self, now: Instant) -> Duration {
         self.quiet_until.map(|until| until.saturating_duration_since(now)).unwrap_or_default()
+    }
+}
+
+impl Inner {
+    /// The last word of the PE, if it has told that at this moment, nothing is being written of it, and it makes no
+    /// pause.
+    fn last_word(&self, pe: &Key, told: Instant, now: Instant) -> Option<LastWord> {
+        let waiting = self.waiting.get(pe).filter(|waiting| waiting.told == told && !waiting.is_withdrawn)?;
+        let is_quiet = self.paces.get(pe).is_none_or(|pace| pace.rest(now).is_zero());
+        let (uid, report) = (waiting.uid.clone(), waiting.report.clone());
+        let word = LastWord { uid, report, losses: waiting.losses.and(waiting.begun) };
+        (is_quiet && !self.writing.contains(pe)).then_some(word)
     }
 }
 

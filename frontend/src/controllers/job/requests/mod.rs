@@ -15,6 +15,7 @@
 //! | [`known_regions`] | regions by name, with what the job says of each |
 //! | [`wishes`] | edits and requests in their order, and the widths that a number of them want together |
 //! | [`search`] | which of them is at fault when the compiler refuses a set; what it said about sets |
+//! | [`faults`] | which wishes were refused while the next generation is looked for |
 //! | [`apart`] | wishes with which compilations come to no end |
 //! | [`admission`] | whether a request is admitted, and as what |
 //! | [`refused_edits`] | widths in specs that the compiler refused, and what they were refused for |

@@ -232,8 +232,10 @@ pub(crate) fn search(applied: &BTreeMap<String, u32>, wishes: &[Wish], verdicts:
     let beside: Vec<usize> = of_beside.collect();
     let set = combined(applied, wishes, &beside);
     if beside.len() < everybody.len() && set.widths != *applied {
-        let is_refused = matches!(verdicts.of(&set), Some(Some(_)));
-        let is_halved = is_refused || verdicts.comes_to_no_end();
+        let is_halved = match verdicts.of(&set) {
+            Some(refusal) => refusal.is_some(),
+            None => verdicts.comes_to_no_end(),
+        };
         return if is_halved { bisect(applied, wishes, beside, verdicts) } else { Found::Compile(set) };
     }
     if all_first { Found::Compile(all) } else { bisect(applied, wishes, everybody, verdicts) }
