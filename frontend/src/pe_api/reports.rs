@@ -7,11 +7,11 @@
 //! not miss that one of its PEs had lost connections, though it has them again: that is counted, and the number written
 //! (rule consistent-region-2).
 //!
-//! What the mirror shows may be older than what a PE has told another replica, also if this one has written it. So of a
-//! report that is as the mirror shows, the API server is asked, when it is its turn; but not if the mirror is known to
-//! be new enough, by what was written of other PEs meanwhile: where many tell at once, few have to be asked for. Those
-//! who wait for the answer look themselves from time to time whether it is, so that what is stored already does not wait
-//! until all is written that others have told.
+//! What the mirror shows may be older than what a PE has told another replica, also if this one has written it. So of
+//! a report that is as the mirror shows, the API server is asked, when it is its turn; but not if the mirror is known
+//! to be new enough, by what was written of other PEs meanwhile: where many tell at once, few have to be asked for.
+//! Those who wait for the answer look themselves from time to time whether it is, so that what is stored already does
+//! not wait until all is written that others have told.
 //!
 //! Knows: PEs, what the mirror shows of them, who says in which regions they are. Must not know: HTTP, who may tell.
 //!
@@ -264,7 +264,7 @@ impl Reports {
         if !self.mirror.is_as_of(pe, known_until(told, now)) {
             return false;
         }
-        // The mirror is read after that: it shows what had been written of the PE by then, and nothing is being written.
+        // The mirror is read after that: it shows all that was written of the PE, as nothing is being written.
         let Some(word) = self.inner.lock().last_word(pe, told, now) else { return false };
         let kept = self.mirror.kept(pe).filter(|kept| !is_long(kept.octets()));
         let Some(shown) = kept.and_then(|kept| kept.read()) else { return false };
