@@ -84,9 +84,6 @@ pub const ANNOTATION_WIDTH_OF_RESIZE: &str = "streams.ibm.com/width-of-resize";
 pub const ANNOTATION_CANCEL_REQUESTED: &str = "streams.ibm.com/cancel-requested";
 /// Annotation of requests to resize: stands for the caller of the elasticity API who has asked, if that is known.
 pub const ANNOTATION_REQUESTED_BY: &str = "streams.ibm.com/requested-by";
-/// Annotation of requests to resize that somebody has made by hand: their `metadata.resourceVersion` before the job
-/// became the owner.
-pub const ANNOTATION_ADOPTED_VERSION: &str = "streams.ibm.com/adopted-version";
 
 /// Annotation of pods: hash of where the pod was to run.
 pub const ANNOTATION_PLACEMENT_HASH: &str = "streams.ibm.com/placement-hash";

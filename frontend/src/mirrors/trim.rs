@@ -101,7 +101,6 @@ pub(crate) fn request(request: &mut Resize) {
 /// The metadata of a request to resize.
 pub(crate) fn request_meta(meta: &mut ObjectMeta) {
     let read = [
-        names::ANNOTATION_ADOPTED_VERSION,
         names::ANNOTATION_CANCEL_REQUESTED,
         names::ANNOTATION_REQUESTED_BY,
         names::ANNOTATION_TRACE_PARENT,

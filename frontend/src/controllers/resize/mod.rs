@@ -177,8 +177,6 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
                     "uid": meta.uid,
                     "resourceVersion": meta.resource_version,
                     "labels": { names::LABEL_JOB: request.spec.job_name },
-                    // Its version is another one after this, by when it is adopted and not by when it was made.
-                    "annotations": { names::ANNOTATION_ADOPTED_VERSION: meta.resource_version },
                     "ownerReferences": owners,
                 }});
                 // Somebody waits for it. In a flood most of them are refused.

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use streams_api::resize::{RESIZES_KEPT, RESIZES_MAX};
-use streams_api::{AdmittedRegion, Resize, ResizePhase, ResizeStatus, condition, names};
+use streams_api::{AdmittedRegion, Resize, ResizePhase, ResizeStatus, condition};
 
 /// Longest message of a request (schema).
 pub(super) const MESSAGE_MAX: usize = 4096;
@@ -141,14 +141,11 @@ fn names_any(request: &Resize, regions: &BTreeSet<&str>) -> bool {
     !regions.is_empty() && request.spec.regions.iter().any(|wanted| regions.contains(wanted.name.as_str()))
 }
 
-/// Older ones first: by when they were made, and within a second by the order in which the API server has stored them.
-/// Requests that were made by hand are stored again when they are adopted, in any order.
+/// Older ones first: by when they were made, and within a second by the order of the API server.
 pub(crate) fn age(request: &Resize) -> (Option<Timestamp>, u64, Option<String>) {
     let meta = &request.metadata;
-    let adopted = meta.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_ADOPTED_VERSION));
-    let parsed = |version: &String| version.parse().ok();
-    let version = adopted.and_then(parsed).or_else(|| meta.resource_version.as_ref().and_then(parsed));
-    (meta.creation_timestamp.as_ref().map(|at| at.0), version.unwrap_or(u64::MAX), meta.name.clone())
+    let version = meta.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(u64::MAX);
+    (meta.creation_timestamp.as_ref().map(|at| at.0), version, meta.name.clone())
 }
 
 /// The status of a request that ends like this.
@@ -302,28 +299,6 @@ mod tests {
             })
         };
         requests.iter().map(of_one).collect()
-    }
-
-    #[test]
-    fn within_a_second_requests_come_in_the_order_in_which_they_were_stored_first() {
-        // name, second, version, the one before the adoption
-        let table = [
-            ("e", 2, 4, None),
-            ("c", 1, 9, Some("8")),
-            ("a", 1, 12, Some("7")),
-            ("d", 1, 10, None),
-            ("b", 1, 11, Some("")),
-        ];
-        let mut requests = table.map(|(name, second, version, adopted)| {
-            let mut request = Resize::new(name, Default::default());
-            request.metadata.creation_timestamp = Timestamp::from_second(second).ok().map(Time);
-            request.metadata.resource_version = Some(u64::to_string(&version));
-            let annotation = |adopted: &str| [(names::ANNOTATION_ADOPTED_VERSION.to_owned(), adopted.to_owned())];
-            request.metadata.annotations = adopted.map(|adopted| annotation(adopted).into());
-            request
-        });
-        requests.sort_by_cached_key(age);
-        assert_eq!(requests.map(|request| request.metadata.name.unwrap()), ["a", "c", "d", "b", "e"]);
     }
 
     /// Whoever is admitted because of what another one wants would be wrong if that one is withdrawn.
