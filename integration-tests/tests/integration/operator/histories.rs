@@ -367,8 +367,9 @@ async fn a_flood_of_refused_widths_keeps_no_other_region_waiting() -> Result<()>
         let job = it.submitted().await?;
         let balancer = it.frontend()?.balancer().await?;
         let refused = (0..FLOOD).map(|number| {
-            // With that many the job has too many operators.
-            ask(balancer.clone(), job.resize_request(&[(MODEL, 10_000 + number)], WaitFor::Accepted))
+            // A million operators, nearly.
+            let wanted = [(SCORE, 100), (MODEL, 10_000 - number)];
+            ask(balancer.clone(), job.resize_request(&wanted, WaitFor::Accepted))
         });
         let other = async {
             until_taken(balancer.clone(), job.resize_request(&[(CLEAN, 3)], WaitFor::Committed), ALL).await?;

@@ -213,7 +213,7 @@ async fn relabel<C: Cluster>(
     let name = desired.name_any();
     let text = key.sibling(&name);
     let begun = reconciler.cluster.now();
-    let is_held_back = reconciler.memory.find(key, uid, |entry| entry.held_back(begun).contains_key(&name));
+    let is_held_back = reconciler.memory.find(key, uid, |entry| entry.is_held_back(&name, begun));
     if is_held_back == Some(true) {
         return Ok(false);
     }

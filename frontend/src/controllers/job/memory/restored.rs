@@ -49,4 +49,10 @@ impl Entry {
         });
         held_back.collect()
     }
+
+    /// Whether the ConfigMap of this name is one of these.
+    pub(crate) fn is_held_back(&self, name: &str, now: Timestamp) -> bool {
+        let restorations = self.restorations.get(&Owned::ConfigMap(name.to_owned()));
+        restorations.and_then(|restorations| restorations.not_before()).is_some_and(|at| now < at)
+    }
 }
